@@ -1,0 +1,1 @@
+"""Qualify and release faster implementations of model regions, with evidence."""

@@ -1,0 +1,94 @@
+"""Canonical bytes and digests of JSON artefacts (RFC 8785), and strict JSON parsing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import rfc8785
+
+from flashrt.document.problem import InputError
+
+MAX_BYTES = 256 * 1024 * 1024
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """RFC 8785 bytes of a JSON value. Raises ``ValueError`` on NaN, infinity or a non-JSON type."""
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError as error:
+        raise ValueError(f"not canonical JSON: {error}") from error
+
+
+def sha256(data: bytes) -> str:
+    """``sha256:<hex>`` of the bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """Digest of an artefact: its canonical bytes without the ``digest`` field."""
+    return sha256(canonical_bytes({k: v for k, v in body.items() if k != "digest"}))
+
+
+def seal(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with its ``digest`` field set."""
+    return {**body, "digest": digest_of(body)}
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise ValueError(f"duplicate key {key!r}")
+        seen[key] = value
+    return seen
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def parse_json(data: bytes, source: str) -> Any:
+    """A JSON value from untrusted bytes: duplicate keys, NaN, infinity and deep nesting refused.
+
+    ``source`` names the file in the :class:`InputError`.
+    """
+    if len(data) > MAX_BYTES:
+        raise InputError(source, 1, "$", f"{len(data)} bytes is over the limit of {MAX_BYTES}")
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(source, error.lineno, "$", f"not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(source, 1, "$", f"not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise InputError(source, 1, "$", "nested too deeply") from error
+    except ValueError as error:
+        raise InputError(source, 1, "$", str(error)) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file. Raises :class:`InputError` for anything else."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
+    value = parse_json(data, str(path))
+    if not isinstance(value, dict):
+        raise InputError(str(path), 1, "$", "an object was expected")
+    return cast(dict[str, Any], value)

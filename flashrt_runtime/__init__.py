@@ -1,0 +1,1 @@
+"""What production runs: consumes receipts, never benchmarks."""

@@ -1,0 +1,1 @@
+"""Installed data: schemas."""
