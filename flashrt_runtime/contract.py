@@ -68,12 +68,21 @@ class Seam:
         return cls(
             id=record["id"],
             structure=record["structure"],
-            members=dict(record["members"]),
+            members=_in_call_order(record["members"]),
             variant=dict(record["variant"]),
             dims=dict(record["dims"]),
             weights=dict(record["weights"]),
             points=points,
         )
+
+
+_ROLE_ORDER = ("self", "q", "k", "v")
+
+
+def _in_call_order(members: Mapping[str, str]) -> dict[str, str]:
+    # Canonical JSON sorts keys; the order of calls is the structure's order of its roles.
+    known = {role: members[role] for role in _ROLE_ORDER if role in members}
+    return known | dict(members)
 
 
 @dataclass(frozen=True)

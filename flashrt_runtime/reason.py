@@ -63,6 +63,8 @@ class Reason(Enum):
     CONSTANT = ("FRT048", "The output does not depend on the input.")
     PERCENTILE = ("FRT049", "The statistic asked for is one that no collector measures.")
     CONFLICT = ("FRT050", "The names or paths given contradict each other.")
+    HOST = ("FRT051", "The host or its weights could not be found or loaded safely.")
+    SCALE = ("FRT052", "The treated output is not of the host's scale.")
 
     @property
     def code(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -40,4 +41,5 @@ def write_atomic(path: Path, data: bytes) -> None:
             do="free space or choose a writable folder, then run the same command again",
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder may not exist, or not be a folder
+            temporary.unlink(missing_ok=True)

@@ -27,10 +27,16 @@ class InputError(Refusal):
     """Input that was refused. Carries every problem found, worst first; exit code 2."""
 
     def __init__(
-        self, file: str, line: int, path: str, what: str, do: str = "", *,
+        self,
+        file: str,
+        line: int,
+        path: str,
+        what: str,
+        do: str = "",
+        *,
         reason: Reason = Reason.SCHEMA,
     ) -> None:
-        self.problems = (Problem(file, line, path, what, do, reason),)
+        self.problems: tuple[Problem, ...] = (Problem(file, line, path, what, do, reason),)
         super().__init__(reason, what, subject=f"{file}:{line}: {path}", do=do)
 
     @classmethod

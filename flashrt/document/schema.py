@@ -54,7 +54,9 @@ def _say(error: ValidationError) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-def problems(value: Any, name: str, document: Document | None = None, file: str = "") -> list[Problem]:
+def problems(
+    value: Any, name: str, document: Document | None = None, file: str = ""
+) -> list[Problem]:
     """Every violation of schema ``name``, in document order."""
     found = []
     for error in _validator(name).iter_errors(value):

@@ -1,4 +1,4 @@
-"""YAML from files that strangers wrote: safe C loader, no aliases, no duplicate keys, line numbers."""
+"""YAML that strangers wrote: safe C loader, no aliases, no duplicate keys, line numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from flashrt.document.problem import InputError
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
+MAX_INTEGER = 2**63 - 1
+_CONTAINERS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ def _build(node: yaml.Node, path: str, lines: dict[str, int], loader: Any, depth
     if depth > MAX_DEPTH:
         raise _Refused(node.start_mark.line + 1, path, f"nested deeper than {MAX_DEPTH}")
     lines[path] = node.start_mark.line + 1
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _CONTAINERS:
+        raise _Refused(node.start_mark.line + 1, path, f"the tag {node.tag!r} is refused")
     if isinstance(node, yaml.MappingNode):
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -60,10 +64,16 @@ def _build(node: yaml.Node, path: str, lines: dict[str, int], loader: Any, depth
             for i, child in enumerate(node.value)
         ]
     if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rpartition(":")[2] not in {
-        "str", "int", "float", "bool", "null",
+        "str",
+        "int",
+        "float",
+        "bool",
+        "null",
     }:
         raise _Refused(node.start_mark.line + 1, path, f"the tag {node.tag!r} is refused")
     value = loader.construct_object(node)
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise _Refused(node.start_mark.line + 1, path, "the number is too large")
     if isinstance(value, float) and not (abs(value) <= 1.7976931348623157e308):
         raise _Refused(node.start_mark.line + 1, path, "NaN and infinity are refused")
     return value

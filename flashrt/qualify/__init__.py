@@ -1,1 +1,1 @@
-
+"""From a plan to receipts: fresh processes that measure, and one judgement over what they saw."""

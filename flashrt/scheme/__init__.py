@@ -1,1 +1,6 @@
+"""Quantisation schemes: what each needs measured, and what each decides, seam by seam."""
 
+from flashrt.scheme.plan import Plan, plan
+from flashrt.scheme.registry import get, names, resolve
+
+__all__ = ["Plan", "get", "names", "plan", "resolve"]

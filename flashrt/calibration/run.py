@@ -1,0 +1,88 @@
+"""Calibrates: chooses frames, collects, reduces, and seals the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flashrt.calibration.collect import Tell, collect, silent
+from flashrt.calibration.receipt import Calibration, build
+from flashrt.calibration.reduce import effective_percentile, reduce
+from flashrt.calibration.sampling import stratify
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.reason import Reason, Refusal
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose(observations: Sequence[Any], max_samples: int | None, seed: int) -> list[Any]:
+    """All observations, or ``max_samples`` of them, stratified anew (never the first ones).
+
+    An observation has an ``id`` and ``strata``, coarsest first.
+    """
+    ordered = sorted(observations, key=lambda o: (o.strata, o.id))
+    if max_samples is None or max_samples >= len(ordered):
+        return ordered
+    if max_samples < 1:
+        raise Refusal(
+            Reason.CONFLICT,
+            f"max_samples is {max_samples}",
+            do="give at least one, or leave it out",
+        )
+    return [ordered[i] for i in stratify([o.strata for o in ordered], max_samples, seed)]
+
+
+def _forward(model: torch.nn.Module) -> Callable[[Any], object]:
+    return lambda frame: model(frame.token_ids[None])
+
+
+def calibrate(
+    model: torch.nn.Module,
+    seams: Sequence[Seam],
+    observations: Sequence[Any],
+    *,
+    model_artifact: Mapping[str, Any],
+    workload: Mapping[str, Any],
+    specs: Mapping[str, str],
+    binding: Mapping[str, str] | None = None,
+    percentile: float = 99.9,
+    max_samples: int | None = None,
+    verbose: bool = False,
+    seed: int = 0,
+    run: Callable[[Any], object] | None = None,
+    tell: Tell = silent,
+) -> Calibration:
+    """Measure every point of ``seams`` over ``observations`` and reduce to one amax each.
+
+    ``observations`` are frames (``id``, ``strata``, ``record()``, and ``token_ids`` [window] for
+    the default ``run``, one plain forward). Within a frame the maximum over calls is kept; across
+    frames the ``percentile``. ``workload`` is the Workload record; its ``frames`` are replaced by
+    those that were used. ``verbose`` reports every point through ``tell``. The model is left as it
+    was. Raises :class:`Refusal` (see :func:`flashrt.calibration.collect.collect`; PERCENTILE for
+    a number that is not one), and then nothing was kept.
+    """
+    effective_percentile(percentile, 1)  # refuses a bad number before minutes are spent
+    frames = choose(observations, max_samples, seed)
+    held_out = {frame["id"] for frame in workload["held_out"]}
+    shared = sorted(held_out & {frame.id for frame in frames})
+    if shared:
+        what = "a frame is in the calibration and in the held-out set"
+        raise Refusal(Reason.CONFLICT, what, subject=shared[0])
+    samples = collect(model, seams, frames, run or _forward(model), tell)
+    reduction = reduce(samples, percentile)
+    if verbose:
+        for point in reduction.points:
+            value = "none" if point.amax is None else f"{point.amax:.6g}"
+            tell("point", note=f"{point.address.name} amax {value} ({point.verdict.value})")
+    by_id = {frame.id: frame.record() for frame in frames}
+    return build(
+        samples,
+        reduction,
+        model_artifact=model_artifact,
+        binding=binding,
+        seams=seams,
+        specs=specs,
+        workload={**workload, "frames": [by_id[name] for name in samples.frames]},
+        max_samples=max_samples,
+    )

@@ -1,0 +1,157 @@
+"""Is the treated arm right, was it what ran, and does the host come back? Reasons if not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from flashrt.gate.evidence import DISTRIBUTION, Evidence, Parity, Twice
+from flashrt.gate.metrics import SCALE_BOUNDS, Window, meets, summarise
+from flashrt.gate.thresholds import Thresholds
+from flashrt_runtime.reason import Because, Reason
+
+METRIC_OF = {DISTRIBUTION: "top1_agreement", "value": "cosine"}
+
+
+def _changed(runs: Sequence[Twice], reason: Reason, what: str) -> list[Because]:
+    return [
+        Because(reason, what, f"process {run.process}")
+        for run in runs
+        if run.digests[0] != run.digests[1]
+    ]
+
+
+def _coverage(evidence: Evidence) -> list[Because]:
+    """Every process that raced shows its controls, each once."""
+    raced = Counter(run.process for run in evidence.processes)
+    found = []
+    for name in ("empty_control", "path", "rollback", "poison"):
+        seen = Counter(run.process for run in getattr(evidence, name))
+        if not seen or any(n > 1 for n in seen.values()) or not set(raced) <= set(seen):
+            detail = "measured in " + (", ".join(str(p) for p in sorted(seen)) or "no process")
+            found.append(Because(Reason.INCOMPLETE, detail, name))
+    if any(n > 1 for n in raced.values()):
+        found.append(Because(Reason.INCOMPLETE, "a process is listed twice", "processes"))
+    return found
+
+
+def _path(evidence: Evidence) -> list[Because]:
+    found = []
+    for run in evidence.path:
+        where = f"process {run.process}"
+        if not run.expected:
+            found.append(Because(Reason.NEVER_CALLED, "no seam was expected to run", where))
+        for seam in sorted(set(run.expected) | set(run.graph_calls)):
+            calls = run.graph_calls.get(seam, 0)
+            subject = f"{where}, {seam}"
+            if seam not in run.expected:
+                found.append(Because(Reason.FORM, "runs but was not expected to", subject))
+            elif calls == 0:
+                detail = f"{run.expected[seam]} is not in the captured graph"
+                found.append(Because(Reason.NEVER_CALLED, detail, subject))
+            elif calls != 1:
+                detail = f"{run.expected[seam]} runs {calls} times in one captured graph"
+                found.append(Because(Reason.FORM, detail, subject))
+        if not run.replays > 0:
+            found.append(Because(Reason.NEVER_CALLED, "the graph was never replayed", where))
+        if run.fallbacks != 0:
+            detail = f"{run.fallbacks} calls fell back to the host"
+            found.append(Because(Reason.FALLBACK, detail, where))
+    return found
+
+
+def _poison(evidence: Evidence) -> list[Because]:
+    found = []
+    for run in evidence.poison:
+        where = f"process {run.process}"
+        if run.outputs_rewritten is not True:
+            detail = "a replay left its poisoned outputs as they were"
+            found.append(Because(Reason.NEVER_CALLED, detail, where))
+        if run.inputs_honoured is not True:
+            detail = "a replay ignored inputs that changed after capture"
+            found.append(Because(Reason.CONSTANT, detail, where))
+    return found
+
+
+def _incomplete(window: Window, kind: str) -> bool:
+    needed: list[object] = [window.cosine, window.max_abs, window.norm_ratio, window.scale]
+    if kind == DISTRIBUTION:
+        needed += [window.kl_sum, window.kl_max]
+    return any(value is None for value in needed)
+
+
+def _windows(parity: Parity, when: str, windows: Sequence[Window]) -> list[Because]:
+    found = []
+    low, high = SCALE_BOUNDS
+    for window in windows:
+        where = f"{window.frame} {when}"
+        if window.nonfinite != 0:
+            detail = f"{window.nonfinite} values are NaN or infinite"
+            found.append(Because(Reason.NONFINITE, detail, where))
+        elif _incomplete(window, parity.kind):
+            found.append(Because(Reason.INCOMPLETE, "a metric was not measured", where))
+        elif window.scale is None or not (low <= window.scale <= high):
+            detail = f"norm over the host's is {window.scale}, outside {low} to {high}"
+            found.append(Because(Reason.SCALE, detail, where))
+    judged = [w for w in windows if w.units > 1]
+    if judged and all(w.distinct <= 1 for w in judged):
+        detail = "the treated output is the same everywhere in every window"
+        found.append(Because(Reason.CONSTANT, detail, when))
+    return found
+
+
+def _floors(summary: dict[str, Any], thresholds: Thresholds, when: str) -> list[Because]:
+    return [
+        Because(Reason.FLOOR, f"{summary.get(name)} against a stated {bound}", f"{name} {when}")
+        for name, bound in sorted(thresholds.floors.items())
+        if not meets(name, summary.get(name), bound)
+    ]
+
+
+def parity_summary(evidence: Evidence, thresholds: Thresholds) -> dict[str, Any] | None:
+    """Metrics of the worse of the two parity runs (by the banded metric); None without windows."""
+    parity = evidence.parity
+    if not parity.before or METRIC_OF[parity.kind] != thresholds.metric:
+        return None
+    both = [summarise(windows, thresholds.metric) for windows in (parity.before, parity.after)]
+    values = [s[thresholds.metric] for s in both]
+    first_worse = values[0] is None or (values[1] is not None and values[0] < values[1])
+    return {**both[0 if first_worse else 1], "label": parity.label}
+
+
+def band_of(value: float | None, thresholds: Thresholds) -> str:
+    """``pass``, ``warn``, ``low``; ``none`` when the metric was not measured."""
+    if value is None:
+        return "none"
+    if value >= thresholds.band_pass:
+        return "pass"
+    return "warn" if value >= thresholds.band_warn else "low"
+
+
+def _parity(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
+    parity = evidence.parity
+    if not parity.before:
+        return [Because(Reason.EMPTY_CORPUS, "parity was judged on no frame", "parity")]
+    if METRIC_OF[parity.kind] != thresholds.metric:
+        detail = f"a {parity.kind} output has no {thresholds.metric}"
+        return [Because(Reason.INCOMPLETE, detail, "parity")]
+    found = []
+    for when, windows in (("before", parity.before), ("after", parity.after)):
+        found += _windows(parity, when, windows)
+        found += _floors(summarise(windows, thresholds.metric), thresholds, when)
+    return found
+
+
+def failures(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
+    """Why this cell is not even ``supported_correct``, in a fixed order; empty if it is."""
+    found: list[Because] = []
+    if evidence.incomplete is not None:
+        found.append(Because(Reason.INCOMPLETE, evidence.incomplete))
+    found += _coverage(evidence)
+    found += _changed(evidence.empty_control, Reason.EMPTY_CONTROL, "two runs of the host differ")
+    found += _path(evidence)
+    found += _parity(evidence, thresholds)
+    found += _changed(evidence.rollback, Reason.ROLLBACK, "the host differs after detaching")
+    found += _poison(evidence)
+    return found

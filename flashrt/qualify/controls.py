@@ -1,0 +1,56 @@
+"""Checks around a race that are not the race: repeatability, poisoned outputs, rollback."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from flashrt.qualify.feed import logits_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from flashrt_runtime.capture import Stage
+
+
+def tensor_digest(tensor: torch.Tensor) -> str:
+    """``sha256:`` over a tensor's dtype, shape and bytes."""
+    import torch
+
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
+    return "sha256:" + hashlib.sha256(head + flat.numpy().tobytes()).hexdigest()
+
+
+def empty_control(stage: Stage, tokens: torch.Tensor, rows: int) -> list[str]:
+    """Digests of two runs of the unmodified host over the same tokens; they must be equal."""
+    return [tensor_digest(logits_of(stage, tokens, rows)) for _ in range(2)]
+
+
+def poison(stage: Stage, tokens: torch.Tensor, rows: int) -> dict[str, bool]:
+    """Whether a replay really writes its outputs and really reads its inputs.
+
+    The last output is overwritten with NaN and the inputs are changed before the next replay: a
+    no-op replay, or one that kept its answer, shows the poison or the old logits.
+    """
+    import torch
+
+    first, second = tokens[:rows], tokens[rows : 2 * rows]
+    positions = torch.arange(rows)
+    out = stage.replay(token_ids=first[None], positions=positions)
+    kept = out.clone()
+    out.fill_(float("nan"))
+    again = stage.replay(token_ids=first[None], positions=positions)
+    rewritten = bool(torch.isfinite(again).all()) and bool(torch.equal(again, kept))
+    other = stage.replay(token_ids=second[None], positions=positions)
+    honoured = bool(torch.isfinite(other).all()) and not bool(torch.equal(other, kept))
+    return {"outputs_rewritten": rewritten, "inputs_honoured": honoured}
+
+
+def eager_digest(model: torch.nn.Module, tokens: torch.Tensor) -> str:
+    """Digest of a model's own eager logits over the tokens (the rollback check's two sides)."""
+    import torch
+
+    with torch.no_grad():
+        result: Any = model(input_ids=tokens[None], use_cache=False)
+    return tensor_digest(result.logits)

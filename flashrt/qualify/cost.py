@@ -1,0 +1,48 @@
+"""The least work of one step, from the catalog's cost functions: the roofline's two numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Floating-point operations a core can retire in one cycle at most, by the widest unit it has: two
+# FMA pipes of 256 or 512 bits in float32, or one AMX tile in int8. Upper bounds: no arm of any
+# precision can be faster, which is all that the plausibility check needs.
+PER_CYCLE = (("amx_int8", 2048.0), ("avx512f", 256.0), ("avx2", 128.0))
+HIGHEST_HZ = 6e9
+
+
+def peak_flops(device: Mapping[str, Any]) -> float | None:
+    """An upper bound of operations per second on a CPU, ``None`` where the ISA is not known."""
+    for flag, per_cycle in PER_CYCLE:
+        if flag in (device.get("isa") or ()):
+            return per_cycle * HIGHEST_HZ * float(device["threads"])
+    return None
+
+
+def step_cost(
+    plan_seams: Sequence[Mapping[str, Any]], rows: int, device: Mapping[str, Any]
+) -> dict[str, Any]:
+    """FLOPs and least bytes of the bound seams in one step of ``rows`` rows.
+
+    Only the seams are counted, so the bound is lower than the step's own and never refuses an arm
+    that does the work. ``peak_bytes_per_s`` stays unknown: no instruction set states it.
+    """
+    from flashrt.spec import load
+    from flashrt.spec.reference import load_reference
+
+    flops = least = 0.0
+    for record in plan_seams:
+        if record["outcome"] != "bind":
+            continue
+        seam = record["seam"]
+        reference = load_reference(load(seam["structure"]))
+        cost = reference.cost({**seam["dims"], "M": rows}, seam["variant"])
+        flops += cost.flops
+        least += cost.bytes
+    return {
+        "flops": flops,
+        "bytes": least,
+        "peak_flops": peak_flops(device),
+        "peak_bytes_per_s": None,
+    }

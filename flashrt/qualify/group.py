@@ -1,0 +1,186 @@
+"""One group of cells that share a captured host step: the controls, the races, the parity."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flashrt.qualify.arm import Treated, build_treated
+from flashrt.qualify.controls import eager_digest, empty_control, poison
+from flashrt.qualify.feed import Feed, logits_of
+from flashrt.qualify.job import Job
+from flashrt.qualify.request import CellRequest
+from flashrt.qualify.timing import against_dtype, against_itself, against_treated
+
+if TYPE_CHECKING:
+    import torch
+
+    from flashrt.host import Host
+    from flashrt_runtime.capture import Stage
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured step and the seconds that its capture took (in neither arm's time)."""
+
+    stage: Stage
+    setup_s: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the cells of one group share: the host's stage, its frames and its null race."""
+
+    job: Job
+    host: Host
+    rows: int
+    context: int
+    captured: Captured
+    frames: dict[str, torch.Tensor]
+    feed: Feed
+    shared: dict[str, Any]
+    references: dict[str, torch.Tensor]
+
+
+def capture_step(model: torch.nn.Module, rows: int, context: int, name: str) -> Captured:
+    """Capture one whole step over a static cache in the form the deployment uses."""
+    from flashrt_runtime.capture import capture
+    from flashrt_runtime.decode.step import DecodeStep
+
+    started = time.perf_counter()
+    step = DecodeStep(model, batch=1, rows=rows, context=context)
+    stage = capture(step, step.windows(), form=("compile",), name=name)
+    step.reset()
+    return Captured(stage, time.perf_counter() - started)
+
+
+def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> dict[str, Any]:
+    """Evidence of every cell of the group, by label."""
+    from flashrt.qualify.frames import judged_frames
+
+    rows, context, label = cells[0].rows, cells[0].context, cells[0].label
+    drawn = judged_frames(
+        host.tokenizer,
+        frames=job.frames,
+        held_out=job.held_out,
+        budget=job.budget,
+        rows=rows,
+        context=context,
+        seed=job.seed,
+    )
+    frames = {frame.id: frame.token_ids for frame in drawn}
+    first = next(iter(frames.values()))[:-1]
+    say(f"capture the host: {cells[0].phase} of {rows}")
+    captured = capture_step(host.model, rows, context, f"host_{cells[0].phase}_{rows}")
+    control = empty_control(captured.stage, first, rows)
+    feed = Feed(list(frames.values()), rows, context)
+    say(f"null race: {cells[0].phase} of {rows}")
+    shared = {
+        "empty_control": {"process": job.process, "digests": control},
+        "null": against_itself(job, label, feed, captured.stage),
+        "dtype_hosts": _other_dtypes(job, cells[0], captured, feed, say),
+        "judged": [frame.record() for frame in drawn],
+    }
+    references = {}
+    if job.process == 0:
+        say(f"reference logits: {len(frames)} held-out frames")
+        references = {n: logits_of(captured.stage, t[:-1], rows) for n, t in frames.items()}
+    group = Group(job, host, rows, context, captured, frames, feed, shared, references)
+    return {cell.label: measure_cell(group, cell, say) for cell in cells}
+
+
+def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
+    """Evidence of one cell in this process; a step that cannot be captured is evidence too."""
+    from flashrt_runtime.reason import Refusal
+
+    job, host_stage = group.job, group.captured.stage
+    treated = build_treated(group.host.model, job.plans[cell.label]["seams"], group.rows)
+    fragment: dict[str, Any] = {**group.shared, "process": job.process}
+    say(f"capture {cell.label} ({len(treated.operators)} seams)")
+    try:
+        captured = capture_step(treated.model, group.rows, group.context, cell.label)
+    except Refusal as refusal:
+        return {**fragment, "refused": refusal.because().record()}
+    stage = captured.stage
+    first = next(iter(group.frames.values()))
+    fragment["poison"] = {"process": job.process, **poison(stage, _twice(first, group), group.rows)}
+    if job.process == 0:
+        say(f"parity {cell.label}")
+        fragment["parity_before"] = _parity(group, stage)
+    say(f"race {cell.label}")
+    fragment["race"] = against_treated(job, cell.label, group.feed, host_stage, stage)
+    if job.process == 0:
+        fragment["parity_after"] = _parity(group, stage)
+    fragment["path"] = _path(job.process, treated, stage)
+    fragment["machine"] = {"load_before": os.getloadavg()[0]}
+    fragment["setup_s"] = {"host": group.captured.setup_s, "treated": captured.setup_s}
+    fragment["resources"] = {
+        "weight_bytes_host": treated.host_weight_bytes,
+        "weight_bytes_treated": treated.weight_bytes,
+    }
+    fragment["notes"] = _common_notes(treated)
+    before = eager_digest(group.host.model, first[: max(16, group.rows)])
+    treated.handle.detach()
+    after = eager_digest(treated.model, first[: max(16, group.rows)])
+    fragment["rollback"] = {"process": job.process, "digests": [before, after]}
+    return fragment
+
+
+def _twice(tokens: torch.Tensor, group: Group) -> torch.Tensor:
+    """At least two steps' worth of tokens, the second different from the first."""
+    import torch
+
+    if tokens.numel() >= 2 * group.rows:
+        return tokens
+    others = list(group.frames.values())
+    return torch.cat([tokens[: group.rows], others[-1][: group.rows]])
+
+
+def _parity(group: Group, stage: Stage) -> list[dict[str, Any]]:
+    from flashrt.gate.parity import distribution_window
+
+    windows = []
+    for name, tokens in group.frames.items():
+        logits = logits_of(stage, tokens[:-1], group.rows)
+        windows.append(distribution_window(name, group.references[name], logits, tokens[1:]))
+    return windows
+
+
+def _path(process: int, treated: Treated, stage: Stage) -> dict[str, Any]:
+    report = treated.handle.summary()
+    return {
+        "process": process,
+        "expected": dict(treated.operators),
+        "graph_calls": {seam: stage.operators.get(seam, 0) for seam in treated.operators},
+        "replays": stage.replays,
+        "dispatched": report["dispatched"],
+        "fallbacks": report["fallbacks"],
+    }
+
+
+def _common_notes(treated: Treated) -> dict[str, str]:
+    merged: dict[str, set[str]] = {}
+    for notes in treated.notes.values():
+        for key, value in notes.items():
+            merged.setdefault(key, set()).add(value)
+    return {key: "|".join(sorted(values)) for key, values in sorted(merged.items())}
+
+
+def _other_dtypes(
+    job: Job, cell: CellRequest, captured: Captured, feed: Feed, say: Say
+) -> list[dict[str, Any]]:
+    """Paired samples of the host against itself in bfloat16, in the first process only."""
+    from flashrt.host import load_host
+
+    if job.process != 0:
+        return []
+    say(f"capture the host in bfloat16: {cell.rows} rows")
+    other = load_host(job.host, dtype="bfloat16")
+    stage = capture_step(other.model, cell.rows, cell.context, f"host_bfloat16_{cell.rows}").stage
+    pairs = against_dtype(job, cell.label, feed, captured.stage, stage)
+    return [{"dtype": "bfloat16", "pairs": pairs}] if pairs else []

@@ -1,0 +1,184 @@
+"""What a qualification starts from: the host's seams, held-out documents, and a calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flashrt.document.canonical import canonical_bytes, sha256
+from flashrt.qualify.request import CellRequest
+from flashrt_runtime.reason import Refusal
+
+if TYPE_CHECKING:
+    from flashrt.calibration import Calibration
+    from flashrt.host import Host
+    from flashrt.host.frames import Split
+    from flashrt.host.seams import HostSeams
+    from flashrt.receipt.store import Store
+
+CACHE = Path(".flashrt")
+PIPELINE = "autoregressive_decode_pipeline@1"
+SAMPLES, HELD_OUT, WINDOW = 32, 16, 128
+
+
+class Tell(Protocol):
+    """Where progress goes."""
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+        """``done`` of ``total`` units of ``stage`` are behind us."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One host, its seams and its text, ready to be planned for.
+
+    ``held_out`` names the documents that no calibration frame came from.
+    """
+
+    host_reference: str
+    frames_reference: str
+    model_artifact: dict[str, Any]
+    found: HostSeams
+    workload: dict[str, Any]
+    held_out: tuple[str, ...]
+    calibration: Calibration | None
+    seed: int
+
+    def plan(self, request: CellRequest) -> dict[str, Any]:
+        """The sealed plan of one request. Raises :class:`Refusal` where the scheme cannot be."""
+        from flashrt.scheme.plan import plan
+
+        made = plan(
+            request.scheme, self.found.seams, self.calibration, device="cpu", rows=request.rows
+        )
+        return made.record(
+            model_artifact=self.model_artifact,
+            binding=self.binding,
+            binding_manifest=self.manifest,
+        )
+
+    @property
+    def binding(self) -> dict[str, str]:
+        """Identity of the binding; of the manifest below where seams were discovered."""
+        if self.found.binding is not None:
+            return dict(self.found.binding)
+        return {"name": "discovered", "digest": sha256(canonical_bytes(self.manifest))}
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The binding's manifest. A causal LM without one of its own is a plain decode pipeline."""
+        if self.found.binding is not None:
+            return dict(self.found.manifest)
+        structures = sorted({seam.structure for seam in self.found.seams})
+        return {
+            "name": "discovered",
+            "structures": structures,
+            "pipeline": {"structure": PIPELINE},
+        }
+
+
+def prepare(
+    host: str,
+    frames: str,
+    requests: Sequence[CellRequest],
+    store: Store,
+    *,
+    calibration: str | None,
+    seed: int,
+    tell: Tell,
+) -> Prepared:
+    """Load the host, find its seams, split the text, and find or make the calibration.
+
+    ``calibration`` is a digest in the store; without one, the newest receipt of the store that fits
+    this host is used, and one is made when none fits and a requested scheme needs it. Raises what
+    loading, discovery and calibration raise, before anything is measured.
+    """
+    from flashrt.host import load
+    from flashrt.host.corpus import load_corpus
+    from flashrt.host.frames import text_frames
+    from flashrt.host.seams import seams_of
+
+    tell("load", note=host)
+    loaded = load(host, cache=CACHE)
+    found = seams_of(loaded)
+    tell("frames", note=frames)
+    split = text_frames(
+        loaded.tokenizer,
+        load_corpus(frames, CACHE),
+        window=WINDOW,
+        samples=SAMPLES,
+        held_out=HELD_OUT,
+        seed=seed,
+    )
+    made = _calibration(loaded, found, split, requests, store, digest=calibration, tell=tell)
+    workload = made.body["workload"] if made else split.workload()
+    return Prepared(
+        host_reference=host,
+        frames_reference=frames,
+        model_artifact=dict(loaded.model_artifact),
+        found=found,
+        workload=dict(workload),
+        held_out=_documents(workload["held_out"]),
+        calibration=made,
+        seed=seed,
+    )
+
+
+def _documents(frames: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Documents of frames, whose ids are ``<document>#<first token>``."""
+    return tuple(sorted({frame["id"].rpartition("#")[0] for frame in frames}))
+
+
+def _needed(requests: Sequence[CellRequest], found: HostSeams) -> bool:
+    from flashrt.scheme.plan import check_statistics
+    from flashrt.scheme.registry import get, resolve
+
+    schemes = {resolve(request.scheme, "cpu") for request in requests}
+    return any(check_statistics(get(name), found.seams) for name in sorted(schemes))
+
+
+def _calibration(
+    loaded: Host,
+    found: HostSeams,
+    split: Split,
+    requests: Sequence[CellRequest],
+    store: Store,
+    *,
+    digest: str | None,
+    tell: Tell,
+) -> Calibration | None:
+    from flashrt.calibration import calibrate
+    from flashrt.calibration.receipt import load_from_store
+
+    expected = {
+        "model_artifact": loaded.model_artifact,
+        "binding": found.binding,
+        "seams": found.seams,
+        "specs": found.specs,
+    }
+    if digest is not None:
+        return load_from_store(store, digest, **expected)
+    if not _needed(requests, found):
+        return None
+    for body in store.list("calibration"):
+        if body["workload"]["name"] != split.corpus or body["workload"]["seed"] != split.seed:
+            continue
+        try:
+            return load_from_store(store, body["digest"], **expected)
+        except Refusal:
+            continue  # made for another host or another spec; one that fits is looked for
+    made = calibrate(
+        loaded.model,
+        found.seams,
+        split.calibration,
+        workload=split.workload(),
+        model_artifact=loaded.model_artifact,
+        specs=found.specs,
+        binding=found.binding,
+        seed=split.seed,
+        tell=tell,
+    )
+    made.save(store)
+    return made

@@ -1,0 +1,136 @@
+"""What was asked for: a matrix of cells, before anything about them is known."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from flashrt_runtime.reason import Reason, Refusal
+
+PHASES = ("decode", "prefill")
+
+
+@dataclass(frozen=True)
+class CellRequest:
+    """One cell that somebody wants measured.
+
+    ``rows`` is the number of tokens in one step (1 for decode); ``context`` the length of the
+    static cache, in tokens.
+    """
+
+    scheme: str
+    phase: str
+    rows: int
+    context: int = 256
+
+    @property
+    def label(self) -> str:
+        """Short name for tables and logs, e.g. ``decode/1 w8a16_decode``."""
+        return f"{self.phase}/{self.rows} {self.scheme}"
+
+    @property
+    def text(self) -> str:
+        """The form that :meth:`parse` reads, e.g. ``w8a16_decode@prefill:16``."""
+        return f"{self.scheme}@{self.phase}:{self.rows}"
+
+    @classmethod
+    def parse(cls, text: str, context: int = 256) -> CellRequest:
+        """Read ``SCHEME@PHASE[:ROWS]``, e.g. ``w8a16_decode@prefill:16``.
+
+        Raises :class:`Refusal` (CONFLICT) for text that is not of that form.
+        """
+        scheme, _, where = text.partition("@")
+        phase, _, rows_text = where.partition(":")
+        if not scheme or phase not in PHASES:
+            raise Refusal(
+                Reason.CONFLICT,
+                f"a cell reads SCHEME@PHASE[:ROWS] with a phase of {', '.join(PHASES)}",
+                subject=text,
+                do="for example fp16_weight@decode or w8a16_decode@prefill:16",
+            )
+        if not rows_text:
+            rows_text = "1" if phase == "decode" else "16"
+        rows = int(rows_text) if rows_text.isascii() and rows_text.isdigit() else 0
+        if rows < 1 or rows > context or (phase == "decode" and rows != 1):
+            raise Refusal(
+                Reason.SHAPE,
+                f"{rows_text!r} rows do not fit a {phase} step over a context of {context}",
+                subject=text,
+                do="decode has 1 row; prefill has 1 or more, at most the context",
+            )
+        return cls(scheme, phase, rows, context)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be spent, fixed before the first sample is seen.
+
+    ``pairs`` is the most ABBA blocks of one race, ``seconds`` its longest duration, ``processes``
+    the number of fresh processes, ``windows`` and ``positions`` the held-out frames and the tokens
+    judged in each.
+    """
+
+    processes: int = 3
+    pairs: int = 160
+    seconds: float = 90.0
+    windows: int = 8
+    positions: int = 64
+    threads: int = 1
+
+    @classmethod
+    def of(
+        cls, *, processes: int, seconds: float, windows: int, positions: int, threads: int
+    ) -> Budget:
+        """A budget from what a caller typed; 0 threads means every core this process may use.
+
+        Raises :class:`Refusal` (CONFLICT) for numbers that measure nothing.
+        """
+        stated = {"processes": processes, "windows": windows, "positions": positions}
+        for name, value in stated.items():
+            if value < 1:
+                raise Refusal(Reason.CONFLICT, f"{value} measures nothing", subject=name)
+        if not 0 < seconds <= MOST_SECONDS or threads < 0:
+            raise Refusal(
+                Reason.CONFLICT, f"seconds {seconds}, threads {threads}", subject="budget"
+            )
+        count = threads or len(os.sched_getaffinity(0))
+        return cls(
+            processes=processes,
+            seconds=seconds,
+            windows=windows,
+            positions=positions,
+            threads=count,
+        )
+
+
+MOST_SECONDS = 3600.0
+
+MAIN = (
+    ("fp16_weight", "decode", 1),
+    ("w8a16_decode", "decode", 1),
+    ("int8_static", "decode", 1),
+    ("w8a16_decode", "prefill", 16),
+)
+SCHEMES = (
+    "none",
+    "fp16_weight",
+    "w8a16_decode",
+    "int8_static",
+    "int8_static_keep_outliers",
+    "fp8_static",
+)
+SHAPES = (("decode", 1), ("prefill", 16), ("prefill", 256))
+
+
+def named_matrix(name: str, context: int = 256) -> tuple[CellRequest, ...]:
+    """The cells of ``main`` (what `make qualify` measures) or ``all`` (every scheme and shape).
+
+    Raises :class:`Refusal` (CONFLICT) for another name, (SHAPE) for a context that is too short.
+    """
+    if name == "main":
+        wanted = MAIN
+    elif name == "all":
+        wanted = tuple((scheme, phase, rows) for phase, rows in SHAPES for scheme in SCHEMES)
+    else:
+        raise Refusal(Reason.CONFLICT, f"no matrix {name!r}", do="main or all")
+    return tuple(CellRequest.parse(f"{s}@{phase}:{rows}", context) for s, phase, rows in wanted)

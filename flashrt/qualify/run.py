@@ -1,0 +1,208 @@
+"""The qualification: plans in, fresh processes, one judgement, receipts out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from flashrt.gate.thresholds import Thresholds, declare
+from flashrt.qualify.cell import build_cell
+from flashrt.qualify.cost import step_cost
+from flashrt.qualify.environment import environment
+from flashrt.qualify.job import Job
+from flashrt.qualify.merge import merge
+from flashrt.qualify.prepare import Prepared
+from flashrt.qualify.processes import run_process
+from flashrt.qualify.request import Budget, CellRequest
+from flashrt.qualify.result import CellResult
+from flashrt.receipt.build import build_receipt, build_unmeasured, cell_digest
+from flashrt_runtime.reason import Because, Reason, Refusal
+
+if TYPE_CHECKING:
+    from flashrt.receipt.store import Store
+
+Say = Callable[[str], None]
+RunProcess = Callable[[Job, Say], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the caller states: a margin above the spec's, floors, and what words were typed."""
+
+    margin: float | None = None
+    floors: Mapping[str, float] | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One cell that can be measured: its identity, its plan and its thresholds."""
+
+    request: CellRequest
+    cell: dict[str, Any]
+    plan: dict[str, Any]
+    thresholds: Thresholds
+    attempts: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One qualification: what was prepared, where receipts go, and what may be spent."""
+
+    prepared: Prepared
+    store: Store
+    budget: Budget
+    stated: Stated
+    started: str
+
+
+def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned], list[CellResult]]:
+    """What can be measured, and what is refused before anything runs, with reasons.
+
+    Raises :class:`Refusal` (THRESHOLD) for a margin below the spec's or an unknown floor.
+    """
+    from flashrt.receipt.spec_gates import catalog_gates
+    from flashrt_runtime.facts import device_facts, software_facts
+
+    planned: list[Planned] = []
+    refused: list[CellResult] = []
+    prepared, stated = run.prepared, run.stated
+    device = {**device_facts("cpu"), "threads": run.budget.threads}
+    for request in dict.fromkeys(requests):
+        try:
+            plan = prepared.plan(request)
+        except Refusal as refusal:
+            refused.append(CellResult(request, None, (refusal.because(),)))
+            continue
+        bound = [s for s in plan["seams"] if s["outcome"] == "bind"]
+        if not bound:
+            reasons = tuple(Because.from_record(r) for r in plan["refused"][:3])
+            nothing = Because(Reason.STRUCTURE, "the scheme binds no seam here", request.label)
+            refused.append(CellResult(request, None, reasons or (nothing,)))
+            continue
+        cell = build_cell(request, plan, device, software_facts())
+        pipeline = cell["pipeline"]
+        gates = catalog_gates(pipeline["name"], pipeline["version"])
+        if gates is None:
+            raise Refusal(Reason.STRUCTURE, "the pipeline's spec is gone", subject=str(pipeline))
+        attempts = run.store.attempts(cell_digest(cell))
+        thresholds = declare(
+            gates,
+            margin=stated.margin,
+            floors=stated.floors,
+            attempt=len(attempts) + 1,
+            processes=run.budget.processes,
+        )
+        planned.append(Planned(request, cell, plan, thresholds, tuple(attempts)))
+    return planned, refused
+
+
+def qualify(
+    run: Run,
+    requests: Sequence[CellRequest],
+    say: Say,
+    process: RunProcess = run_process,
+) -> list[CellResult]:
+    """Measure every cell in fresh processes and store one receipt for each.
+
+    Plans are stored before anything runs. On Ctrl-C, or when a process dies, an INCOMPLETE record
+    is stored for every cell that has no receipt, and the exception goes on.
+    """
+    planned, results = plan_cells(run, requests)
+    if not planned:
+        return results
+    for item in planned:
+        run.store.put("plan", item.plan)
+    fragments: list[dict[str, Any]] = []
+    processes = run.budget.processes
+    try:
+        for index in range(processes):
+            say(f"process {index + 1} of {processes}")
+            job = _job(run, planned, index)
+            fragments.append(process(job, _prefixed(say, index, processes)))
+    except (KeyboardInterrupt, Refusal) as error:
+        detail = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        because = Because(Reason.INCOMPLETE, detail, f"process {len(fragments) + 1}")
+        for item in planned:
+            _store_incomplete(run, item, because)
+        raise
+    return results + [_judge(run, item, fragments) for item in planned]
+
+
+def _prefixed(say: Say, process: int, processes: int) -> Say:
+    return lambda text: say(f"[{process + 1}/{processes}] {text}")
+
+
+def now() -> str:
+    """This moment, RFC 3339, UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _job(run: Run, planned: Sequence[Planned], index: int) -> Job:
+    prepared = run.prepared
+    return Job(
+        host=prepared.host_reference,
+        frames=prepared.frames_reference,
+        cells=tuple(item.request for item in planned),
+        plans={item.request.label: item.plan for item in planned},
+        budget=run.budget,
+        rules={item.request.label: item.thresholds.record() for item in planned},
+        held_out=prepared.held_out,
+        seed=prepared.seed,
+        process=index,
+    )
+
+
+def _execution(run: Run) -> dict[str, Any]:
+    from importlib import metadata
+
+    return {
+        "id": secrets.token_hex(8),
+        "started_at": run.started,
+        "ended_at": now(),
+        "tool_version": metadata.version("flashrt"),
+        "command": list(run.stated.command),
+        "backend": {
+            "compute_device": "cpu",
+            "device_state_storage": "host memory",
+            "host_state_storage": "host memory",
+            "library": f"torch {metadata.version('torch')}",
+            "precision": "float32",
+        },
+        "processes": run.budget.processes,
+    }
+
+
+def _store_incomplete(run: Run, item: Planned, because: Because) -> None:
+    body = build_unmeasured(
+        kind="incomplete",
+        cell=item.cell,
+        request={"cell": item.request.text},
+        execution=_execution(run),
+        reasons=[because],
+        environment=environment(run.budget.threads),
+    )
+    run.store.put("incomplete", body)
+
+
+def _judge(run: Run, item: Planned, fragments: Sequence[Mapping[str, Any]]) -> CellResult:
+    mine = [fragment[item.request.label] for fragment in fragments]
+    cost = step_cost(item.plan["seams"], item.request.rows, item.cell["device"])
+    evidence = merge(mine, environment(run.budget.threads), cost, "held_out")
+    live = run.store.live(cell_digest(item.cell))
+    receipt = build_receipt(
+        cell=item.cell,
+        plan=item.plan["digest"],
+        execution=_execution(run),
+        model_artifact=run.prepared.model_artifact,
+        workload={**run.prepared.workload, "held_out": mine[0]["judged"]},
+        evidence=evidence,
+        thresholds=item.thresholds,
+        attempts=item.attempts,
+        supersedes=live["digest"] if live else None,
+    )
+    run.store.put("qualification", receipt)
+    return CellResult(item.request, receipt)

@@ -1,0 +1,138 @@
+"""Reads a ledger file and judges it: zero calls is not clean, and neither is a fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flashrt.document import schema
+from flashrt.document.canonical import parse_json
+from flashrt.document.problem import InputError, Problem
+from flashrt.report.table import Table
+from flashrt_runtime.reason import Reason
+
+MAX_LINES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One activation with its seams and stages, and the line that each came from."""
+
+    line: int
+    record: dict[str, Any]
+    seams: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    stages: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def kept_host(self) -> bool:
+        """Whether the caller's policy kept the host because no route fitted."""
+        return bool(self.record["state"] == "host")
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(
+            str(path), 1, "$", "there is no ledger here",
+            "write one with `active.export(path)` in the program that ran the model, "
+            "or run `make qualify`",
+        ) from error  # fmt: skip
+    except OSError as error:
+        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
+    problems: list[Problem] = []
+    found = []
+    for number, line in enumerate(data.split(b"\n")[: MAX_LINES + 1], start=1):
+        if not line.strip():
+            continue
+        try:
+            record = parse_json(line, str(path))
+        except InputError as error:
+            first = error.problems[0]
+            problems.append(Problem(str(path), number, first.path, first.what))
+            continue
+        bad = schema.problems(record, "ledger_line", file=str(path))
+        problems += [Problem(p.file, number, p.path, p.what, p.do, p.reason) for p in bad]
+        found.append((number, record))
+    if problems:
+        raise InputError.of(problems)
+    yield from found
+
+
+def read_ledger(path: Path) -> list[Run]:
+    """The runs of a ledger file. Raises :class:`InputError` that names every bad line."""
+    runs: list[Run] = []
+    for number, record in _records(path):
+        if record["kind"] == "run":
+            runs.append(Run(number, record))
+        elif not runs:
+            raise InputError(str(path), number, "$.kind", "comes before any run")
+        else:
+            kept = runs[-1].seams if record["kind"] == "seam" else runs[-1].stages
+            kept.append((number, record))
+    if not runs:
+        raise InputError(str(path), 1, "$", "the ledger is empty: nothing ran")
+    return runs
+
+
+def judge(path: Path, runs: list[Run]) -> list[Problem]:
+    """Every fallback and everything that never ran, fallbacks first, then by line."""
+    fell: list[Problem] = []
+    idle: list[Problem] = []
+    for run in runs:
+        for number, seam in run.seams:
+            where, name = str(path), seam["seam"]
+            if seam["fallbacks"] > 0:
+                why = seam["last_reason"] or "no reason was recorded"
+                what = f"{name} fell back to the host {seam['fallbacks']} times: {why}"
+                fell.append(Problem(where, number, "$.fallbacks", what, "", Reason.FALLBACK))
+            if seam["calls"] + seam["replayed"] == 0:
+                what = f"{name} never ran its implementation"
+                idle.append(Problem(where, number, "$.calls", what, "", Reason.NEVER_CALLED))
+        for number, stage in run.stages:
+            if stage["replays"] == 0:
+                what = f"stage {stage['stage']} was captured and never replayed"
+                idle.append(Problem(str(path), number, "$.replays", what, "", Reason.NEVER_CALLED))
+        if not run.seams and not run.kept_host:
+            what = "the run bound no seam"
+            idle.append(Problem(str(path), run.line, "$", what, "", Reason.NEVER_CALLED))
+    return fell + idle
+
+
+def seam_table(runs: list[Run]) -> Table:
+    """One row a seam: what ran it, and how often."""
+    columns = ("run", "seam", "impl", "calls", "replayed", "dispatched", "fallbacks", "reason")
+    rows = [
+        (
+            str(index),
+            seam["seam"],
+            f"{seam['structure']} {seam['backend']}/{seam['form']}",
+            str(seam["calls"]),
+            str(seam["replayed"]),
+            str(seam["dispatched"]),
+            str(seam["fallbacks"]),
+            seam["last_reason"] or "",
+        )
+        for index, run in enumerate(runs, start=1)
+        for _, seam in run.seams
+    ]
+    return Table(columns, rows, "seams")
+
+
+def stage_table(runs: list[Run]) -> Table:
+    """One row a captured stage."""
+    rows = [
+        (
+            str(index),
+            stage["stage"],
+            " → ".join(stage["form"]),
+            str(stage["replays"]),
+            str(len(stage["operators"])),
+            str(sum(stage["operators"].values())),
+        )
+        for index, run in enumerate(runs, start=1)
+        for _, stage in run.stages
+    ]
+    return Table(("run", "stage", "form", "replays", "seams", "operators"), rows, "stages")

@@ -1,0 +1,5 @@
+"""``from flashrt import swap``: the runtime's attach, under the name the doors use."""
+
+from flashrt_runtime.swap import Handle, Swap, attach
+
+__all__ = ["Handle", "Swap", "attach"]

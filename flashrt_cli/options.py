@@ -1,0 +1,33 @@
+"""Options that several commands share, and the stores and releases that they open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flashrt.receipt.store import Store
+    from flashrt.release.source import Verifier
+
+DEFAULT_STORE = Path(".flashrt/store")
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the receipt store.")]
+
+
+def open_store(root: Path) -> Store:
+    """The store. Raises ``InputError`` for a folder that is not there, unless it is the default."""
+    from flashrt.document.problem import InputError
+    from flashrt.receipt.store import Store
+
+    if root != DEFAULT_STORE and not root.is_dir():
+        raise InputError(str(root), 1, "$", "there is no receipt store here", "see --store")
+    return Store(root)
+
+
+def open_verifier() -> Verifier:
+    """Recomputes a receipt with the catalog's own gates."""
+    from flashrt.receipt.spec_gates import catalog_gates
+    from flashrt.receipt.verify import verify
+
+    return lambda receipt: verify(receipt, catalog_gates)

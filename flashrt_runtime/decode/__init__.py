@@ -1,0 +1,1 @@
+"""Whole-loop decoding: a static cache, one captured step, a greedy loop."""

@@ -1,0 +1,54 @@
+"""Which seams a captured graph runs: its ``flashrt::`` operator nodes, by seam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+NAMESPACE = "flashrt::"
+
+
+def _qualified(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    if schema is not None:
+        return str(schema.name)
+    return str(getattr(target, "_qualified_op_name", ""))
+
+
+def _seam_of(node: torch.fx.Node) -> str:
+    """The seam's id: the last string among the node's arguments, by contract its last one."""
+    strings = [arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, str)]
+    return strings[-1] if strings else ""
+
+
+def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """Nodes that an output or a side effect depends on: dead ones are never executed."""
+    live: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node.is_impure() or any(user in live for user in node.users):
+            live.add(node)
+    return live
+
+
+def seam_operators(module: torch.fx.GraphModule) -> dict[str, dict[str, int]]:
+    """Per seam id, how many live nodes of each ``flashrt::`` operator the graph holds.
+
+    Sub-graphs count too. A node of ours without a seam's id is counted under ``""``.
+    """
+    import torch
+
+    found: dict[str, dict[str, int]] = {}
+    for part in module.modules():
+        if not isinstance(part, torch.fx.GraphModule):
+            continue
+        live = _live(part.graph)
+        for node in part.graph.nodes:
+            if node not in live or node.op != "call_function":
+                continue
+            name = _qualified(node.target)
+            if name.startswith(NAMESPACE):
+                counts = found.setdefault(_seam_of(node), {})
+                counts[name] = counts.get(name, 0) + 1
+    return found

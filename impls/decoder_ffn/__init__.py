@@ -1,0 +1,1 @@
+"""Implementations of decoder_ffn."""

@@ -1,0 +1,1 @@
+"""Implementations of qkv_pack."""

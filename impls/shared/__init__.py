@@ -1,0 +1,1 @@
+"""What several impls have in common: checks at bind, packing, products, operator definitions."""
