@@ -38,16 +38,16 @@ def main() -> int:
     active = release.activate(model, policy="host", scheme=args.scheme)
 
     chat = [{"role": "user", "content": args.prompt}]
-    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
-    ids = ids if isinstance(ids, torch.Tensor) else ids["input_ids"]
+    text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
     answer = active.generate(ids, max_new_tokens=args.tokens)
     print(tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True))
 
     active.export(args.ledger)
-    for because in active.reasons:
+    for because in active.run.reasons:
         print(because, file=sys.stderr)
     active.detach()
-    return 0 if active.routed else 3
+    return 0 if active.route is not None else 3
 
 
 if __name__ == "__main__":

@@ -83,6 +83,16 @@ def _unmeasured(store: Store) -> list[str]:
     return [*sorted(set(lines)), "run `flashrt qualify` to earn a receipt"]
 
 
+def _published(release: Path) -> list[dict[str, Any]]:
+    """The receipts of a release whose routes a runtime could take; nothing is checked here."""
+    from flashrt.document.canonical import read_json
+    from flashrt.release.check import open_manifest
+    from flashrt.release.source import hex_of
+
+    routes = open_manifest(release, None)["routes"]
+    return [read_json(release / "receipts" / f"{hex_of(r['receipt'])}.json") for r in routes]
+
+
 def explain(
     subject: Annotated[
         str | None, typer.Argument(help="A cell's or a receipt's digest, or a reason (FRT004).")
@@ -99,6 +109,9 @@ def explain(
         bool, typer.Option("--anywhere", help="Leave this machine's own facts out.")
     ] = False,
     store: StoreOption = DEFAULT_STORE,
+    release: Annotated[
+        Path | None, typer.Option(help="Look in this release folder instead of the store.")
+    ] = None,
     fmt: FormatOption = None,
 ) -> None:
     """Say why a cell has, or has not, a receipt; or what a reason means."""
@@ -122,7 +135,7 @@ def explain(
     if device and not anywhere:
         facts += _facts_here(device)
     opened = open_store(store)
-    receipts = list(opened.list("qualification"))
+    receipts = list(opened.list("qualification")) if release is None else _published(release)
     if subject:
         receipts = [
             r
@@ -135,7 +148,7 @@ def explain(
         title = f"receipt {answer.receipt['digest']} answers"
     elif not considered:
         named = f" named {subject}" if subject else ""
-        title = f"unknown cell: the store holds no receipt{named}"
+        title = f"unknown cell: no receipt was found{named}"
     elif considered[0].mismatch is not None:
         title = f"unknown cell: none of {len(considered)} receipts has exactly these facts"
     else:
@@ -144,7 +157,7 @@ def explain(
         Output(
             title=title,
             tables=[table(considered)] if considered else [],
-            lines=_unmeasured(opened) if answer is None else [],
+            lines=_unmeasured(opened) if answer is None and release is None else [],
             data={"answers": answer is not None, "considered": [c.record() for c in considered]},
         ),
         fmt,

@@ -83,7 +83,10 @@ def publish_receipts(
     *,
     store: StoreOption = DEFAULT_STORE,
     to: Annotated[
-        str | None, typer.Option("--to", help="A folder, or hf:org/name; a dry run without it.")
+        str | None,
+        typer.Option(
+            "--to", help="A folder, or hf:org/name (made private if new); a dry run without it."
+        ),
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--key", help="Private key that signs the release.")

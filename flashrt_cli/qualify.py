@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from flashrt.release.state import State
 from flashrt_cli.options import DEFAULT_STORE, StoreOption
-from flashrt_cli.output import ExitCode, FormatOption, emit, finish
+from flashrt_cli.output import ExitCode, Format, FormatOption, emit, finish
 
 if TYPE_CHECKING:
     from flashrt.qualify.request import CellRequest
+    from flashrt.receipt.store import Store
 
 Cells = Annotated[
     list[str] | None,
@@ -56,9 +57,8 @@ def qualify(
     fmt: FormatOption = None,
 ) -> None:
     """Race and gate cells against the host, and write their receipts."""
-    from flashrt.qualify.prepare import prepare
-
     from flashrt.qualify.expectation import parse_expectations, parse_floors
+    from flashrt.qualify.prepare import prepare
     from flashrt.qualify.request import Budget
     from flashrt.qualify.run import Run, Stated, now, qualify
     from flashrt.receipt.store import Store
@@ -96,10 +96,9 @@ def _requests(cells: list[str] | None, matrix: str, context: int) -> tuple[CellR
     return named_matrix(matrix, context)
 
 
-def _preflight(device: str, store: object, fmt: object) -> None:
+def _preflight(device: str, store: Store, fmt: Format | None) -> NoReturn:
     """Everything that needs no device; ends the command with the code for "not measured"."""
     from flashrt.qualify.preflight_run import run_preflight
-
     from flashrt_cli.render_preflight import render
 
     result = run_preflight(device, store)

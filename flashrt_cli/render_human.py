@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from flashrt_cli.output import Output
 
 
+_SHORT = 18
+
+
 def say(problem: Problem) -> str:
     """``file:line: $.path: what; what to do [FRT… NAME]``, without the parts that are not known."""
     where = f"{problem.file}:{problem.line}: {problem.path}: " if problem.file else ""
@@ -40,6 +43,7 @@ def plain(result: Output) -> str:
 
 
 def _rich(result: Output, stream: TextIO) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -48,12 +52,15 @@ def _rich(result: Output, stream: TextIO) -> None:
     if result.title:
         console.print(Text(safe_text.visible(result.title), style="bold"))
     for item in result.tables:
-        drawn = RichTable(title=Text(safe_text.visible(item.title)) if item.title else None)
+        caption = Text(safe_text.visible(item.title)) if item.title else None
+        drawn = RichTable(title=caption, box=SIMPLE_HEAD, title_justify="left")
         for index, column in enumerate(item.columns):
             drawn.add_column(
                 Text(safe_text.visible(column)),
                 justify="right" if item.numeric(index) else "left",
                 overflow="fold",
+                # What is short is an identifier or a number: only prose is folded.
+                no_wrap=all(len(row[index]) <= _SHORT for row in item.rows),
             )
         for row in item.rows:
             drawn.add_row(*[Text(safe_text.visible(cell)) for cell in row])

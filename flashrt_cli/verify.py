@@ -28,7 +28,8 @@ KINDS = ("qualification", "preflight", "incomplete")
 
 
 def _find(subject: str, store: Path) -> list[Path]:
-    """Files that one argument names: a file, all of a folder, or a digest of the store."""
+    """Files that one argument names: a file, a folder's receipts, or a digest of the store."""
+    from flashrt.document.canonical import read_json
     from flashrt.document.problem import InputError
     from flashrt.release.source import hex_of, matches
     from flashrt_runtime.reason import Reason
@@ -37,7 +38,7 @@ def _find(subject: str, store: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        return sorted(path.rglob("*.json"))
+        return [p for p in sorted(path.rglob("*.json")) if read_json(p).get("kind") in KINDS]
     found = [p for p in _stored(store) if matches(p.stem, subject)]
     if not found:
         found = [
@@ -87,7 +88,9 @@ def _receipts(subjects: list[str], store: Path, verifier: Verifier) -> Output:
         wrong = _check(path, body, verifier)
         problems += wrong
         state = "does not hold" if wrong else body["verdict"]["state"]
-        rows.append((str(path), state, f"{len(wrong)} wrong" if wrong else "every claim holds"))
+        stored = len(path.stem) == 64
+        name = f"{path.parent.name}/{path.stem[:12]}" if stored else str(path)
+        rows.append((name, state, f"{len(wrong)} wrong" if wrong else "every claim holds"))
         outcome = Outcome.FAILED if wrong else Outcome.PASSED
         cases.append(Case(str(path), outcome, "; ".join(p.what for p in wrong)))
         records.append({"file": str(path), "digest": body.get("digest"), "holds": not wrong})

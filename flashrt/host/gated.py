@@ -24,12 +24,16 @@ _DOWNS = 4  # how many later projections are looked at for one that reads the pr
 
 @dataclass(frozen=True)
 class GatedTrio:
-    """Three projections in their roles, and the activations that fit every observed call."""
+    """Three projections in their roles, and the activations that fit every observed call.
+
+    ``swapped`` are those that would fit with gate and up the other way round.
+    """
 
     gate: Projection
     up: Projection
     down: Projection
     fits: tuple[str, ...]
+    swapped: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, str, str]:
@@ -101,12 +105,10 @@ def find_trios(projections: Mapping[str, Projection]) -> list[GatedTrio]:
 
 
 def _trio(first: Projection, second: Projection, down: Projection) -> GatedTrio | None:
-    orders = [(g, u, _fits(g, u, down)) for g, u in permutations((first, second))]
-    fitted = [GatedTrio(g, u, down, names) for g, u, names in orders if names]
-    # identity fits in both orders, and then neither is the gate
-    if len(fitted) == 1 or (fitted and all(t.fits == ("identity",) for t in fitted)):
-        return fitted[0]
-    return None
+    forward, backward = _fits(first, second, down), _fits(second, first, down)
+    if forward:
+        return GatedTrio(first, second, down, forward, backward)
+    return GatedTrio(second, first, down, backward) if backward else None
 
 
 def _sharing_pairs(ordered: list[Projection]) -> list[tuple[Projection, Projection]]:
@@ -129,6 +131,8 @@ def seam_of(trio: GatedTrio, model: torch.nn.Module, seen: Trace) -> Seam | Near
     if whole is not None:
         return miss(Reason.LAYOUT, whole)
     fits = trio.fits
+    if trio.swapped and fits != ("identity",):
+        return miss(Reason.AMBIGUOUS, "the observed numbers do not say which one is the gate")
     if len(fits) > 1:
         fits = _probe(trio, model, seen)
     if len(fits) != 1:

@@ -12,7 +12,7 @@ from flashrt_runtime.contract import Seam
 if TYPE_CHECKING:
     import torch
 
-    from flashrt_runtime.swap import Handle
+    from flashrt_runtime.handle import Handle
 
 
 def share_weights(model: torch.nn.Module) -> torch.nn.Module:
@@ -42,7 +42,6 @@ def build_treated(
     model: torch.nn.Module,
     plan_seams: Sequence[dict[str, Any]],
     rows: int,
-    device: str = "cpu",
 ) -> Treated:
     """Bind and attach every ``bind`` seam of a plan to a weight-sharing copy of ``model``.
 
@@ -50,7 +49,7 @@ def build_treated(
     counts run the host's module and are counted as dispatched.
     """
     from flashrt_runtime.activate import make_swap
-
+    from flashrt_runtime.guard import Place
     from flashrt_runtime.swap import attach
 
     arm = share_weights(model)
@@ -61,7 +60,9 @@ def build_treated(
         if record["outcome"] != "bind":
             continue
         seam = Seam.from_record(record["seam"])
-        swap = make_swap(seam, record["impl"], record["scales"], state, (rows, rows), device)
+        swap = make_swap(
+            seam, record["impl"], record["scales"], state, (rows, rows), place=Place.CAPTURED
+        )
         swaps.append(swap)
         operators[seam.id] = swap.bound.operator
         packed += swap.bound.weight_bytes

@@ -17,7 +17,7 @@ def build_cell(
     request: CellRequest,
     plan: dict[str, Any],
     device: dict[str, Any],
-    software: dict[str, str],
+    software: dict[str, str | None],
     form: tuple[str, ...] = ("compile",),
 ) -> dict[str, Any]:
     """The cell of one request under one plan on one device.
@@ -25,9 +25,8 @@ def build_cell(
     ``device`` and ``software`` are the runtime's own facts (``flashrt_runtime.facts``), so that
     what is looked up in production is what was written here.
     """
-    from flashrt_runtime.impl_loader import manifests
-
     from flashrt.spec import load
+    from flashrt_runtime.impl_loader import manifests
 
     bound = [s for s in plan["seams"] if s["outcome"] == "bind"]
     names = sorted({s["seam"]["structure"] for s in bound})

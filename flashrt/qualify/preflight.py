@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -170,6 +171,11 @@ def _ask(request: Mapping[str, Any], interpreted: bool) -> list[dict[str, Any]]:
     return answer
 
 
+def _number(value: float | None) -> float:
+    """A metric from the worker, which writes what is not finite as null."""
+    return math.nan if value is None else value
+
+
 def _compile(
     entry: dict[str, Any],
     manifest: Manifest,
@@ -205,11 +211,12 @@ def _interpret(
     for case in _ask(request, interpreted=True):
         entry["numerics"].append(case)
         subject = f"{manifest.id} {case['form']} {' '.join(case['variant'].values())}"
+        whole, same = (_number(case[name]) for name in ("cosine", "format_cosine"))
         detail = (
-            f"cosine {case['cosine']:.5f} to the reference, {case['format_cosine']:.6f} to the "
+            f"cosine {whole:.5f} to the reference, {same:.6f} to the "
             f"format's arithmetic, first kernel {'' if case['bit_exact'] else 'not '}bit-exact"
         )
         if case["nonfinite"]:
             reasons.append(Because(Reason.NONFINITE, f"{case['nonfinite']} elements", subject))
-        good = case["format_cosine"] >= FORMAT_FLOOR and not case["nonfinite"]
+        good = same >= FORMAT_FLOOR and not case["nonfinite"]
         checks.append(_check("numerics", subject, "passed" if good else "failed", detail))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 import re
 import subprocess
 import sys
@@ -125,7 +126,8 @@ def _usage(cubin: bytes) -> dict[str, int]:
 def interpret_all(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run drawn cases of every form through the interpreter and compare them with the catalog's
     reference (``cosine``, ``max_abs``, ``scale``) and with torch's arithmetic of the same format
-    (``format_…``, ``bit_exact``: the first kernel's output equals torch's bit for bit).
+    (``format_…``, ``bit_exact``: the first kernel's output equals torch's bit for bit). A number
+    that is not finite is null.
     """
     from flashrt.qualify.preflight_interpreter import install
 
@@ -150,6 +152,11 @@ def _cases(request: Mapping[str, Any], form: Mapping[str, Any]) -> Iterator[Any]
         yield from draw(spec, 1, number, variants=allowed, sizes=sizes, slots=Slots.NONE)
 
 
+def _finite(value: float) -> float | None:
+    """A number that JSON can hold; null for NaN and infinity."""
+    return value if math.isfinite(value) else None
+
+
 def _case(request: Mapping[str, Any], case: Any, form: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
@@ -168,12 +175,12 @@ def _case(request: Mapping[str, Any], case: Any, form: Mapping[str, Any]) -> dic
         "form": form["name"],
         "variant": {k: v for k, v in case.variant.items() if k in form["variants"]},
         "dims": dict(case.dims),
-        "cosine": whole.cosine,
-        "max_abs": whole.max_abs,
-        "scale": whole.scale,
+        "cosine": _finite(whole.cosine),
+        "max_abs": _finite(whole.max_abs),
+        "scale": _finite(whole.scale),
         "nonfinite": whole.nonfinite,
-        "format_cosine": same.cosine,
-        "format_max_abs": same.max_abs,
+        "format_cosine": _finite(same.cosine),
+        "format_max_abs": _finite(same.max_abs),
         "bit_exact": bool(torch.equal(got["steps"], got["torch_steps"])),
     }
 

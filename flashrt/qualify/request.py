@@ -105,7 +105,7 @@ class Budget:
 
 MOST_SECONDS = 3600.0
 
-MAIN = (
+MAIN: tuple[tuple[str, str, int], ...] = (
     ("fp16_weight", "decode", 1),
     ("w8a16_decode", "decode", 1),
     ("int8_static", "decode", 1),
@@ -119,7 +119,7 @@ SCHEMES = (
     "int8_static_keep_outliers",
     "fp8_static",
 )
-SHAPES = (("decode", 1), ("prefill", 16), ("prefill", 256))
+SHAPES: tuple[tuple[str, int], ...] = (("decode", 1), ("prefill", 16), ("prefill", 256))
 
 
 def named_matrix(name: str, context: int = 256) -> tuple[CellRequest, ...]:

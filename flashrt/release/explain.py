@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flashrt.release.matrix import label
+from flashrt.release.matrix import label, said
 from flashrt.release.resolve import Resolution, resolve
 from flashrt.release.source import Body, short
 from flashrt.release.state import State
@@ -102,7 +102,7 @@ def table(considered: Sequence[Considered]) -> Table:
     rows = []
     for item in considered:
         fact = item.mismatch
-        why = "; ".join(str(Because.from_record(r)) for r in item.receipt["verdict"]["reasons"])
+        why = said(map(Because.from_record, item.receipt["verdict"]["reasons"]))
         rows.append(
             (
                 label(item.receipt["cell"]),

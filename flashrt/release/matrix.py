@@ -73,7 +73,7 @@ class Matrix:
             "band",
             "ratio",
             "interval",
-            "of host in",
+            "against",
             "tries",
             "why",
         )
@@ -90,19 +90,23 @@ def label(cell: Body) -> str:
     )
 
 
+def said(reasons: Iterable[Because]) -> str:
+    """Reasons in one line; one detail of each is enough to read."""
+    first: dict[Reason, str] = {}
+    for because in reasons:
+        first.setdefault(because.reason, because.detail)
+    return "; ".join(f"{reason.name}: {detail}" for reason, detail in first.items())
+
+
 def _cells(row: Row) -> list[str]:
     ratio, interval = "–", "–"
     if row.ratio:
         ratio = f"{row.ratio[0]:.3f}"
         interval = f"{row.ratio[1]:.3f} to {row.ratio[2]:.3f}"
     dtypes = ", ".join(f"{name} {value:.3f}" for name, value in sorted(row.dtype_ratio.items()))
-    first: dict[Reason, str] = {}  # one of each reason is enough to read
-    for because in row.reasons:
-        first.setdefault(because.reason, because.detail)
-    why = "; ".join(f"{reason.name}: {detail}" for reason, detail in first.items())
     return [
         row.label, short(row.cell_digest), row.state.value, row.band, ratio, interval,
-        dtypes or "–", str(row.attempts), why,
+        dtypes or "–", str(row.attempts), said(row.reasons),
     ]  # fmt: skip
 
 

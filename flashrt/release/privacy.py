@@ -22,7 +22,8 @@ _MAIL = re.compile(r"[\w.+-]+@[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)*\.[A-Za-z]{2,}\
 # Names that say nothing about anyone, and that ordinary sentences hold.
 _COMMON = frozenset(
     {"root", "user", "users", "home", "admin", "runner", "ubuntu", "debian", "localhost", "docker",
-     "build", "test", "nobody", "host", "default", "linux", "main", "local"}
+     "build", "test", "nobody", "host", "default", "linux", "main", "local", "flashrt", "torch",
+     "python", "cpu", "model"}
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flashrt.release.matrix import label, matrix
+from flashrt.release.matrix import label, matrix, said
 from flashrt.release.resolve import resolve
 from flashrt.release.source import Body, short
 from flashrt.report import page, safe_text, table
@@ -66,7 +66,7 @@ def _parts(receipts: Sequence[Body]) -> list[tuple[str, str, list[Table]]]:
     parts = []
     for receipt in sorted(receipts, key=lambda r: (r["digest"] in dead, label(r["cell"]))):
         verdict = receipt["verdict"]
-        reasons = "; ".join(str(Because.from_record(r)) for r in verdict["reasons"])
+        reasons = said(map(Because.from_record, verdict["reasons"]))
         standing = f"{verdict['state']}, band {verdict['band']}" + (
             f": {reasons}" if reasons else ""
         )

@@ -17,16 +17,16 @@ SILU = tl.constexpr(0)
 
 @triton.jit
 def norm_quantise(
-    x,
-    norm,
-    reciprocal,
-    out,
+    x: tl.tensor,
+    norm: tl.tensor,
+    reciprocal: tl.tensor,
+    out: tl.tensor,
     *,
     WIDTH: tl.constexpr,
     NORM: tl.constexpr,
     EPS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+) -> None:
     """One row a program: RMSNorm in float32 (unless the host normed), then e4m3.
 
     ``x`` [M, WIDTH]; ``norm`` [WIDTH]; ``reciprocal`` [1] of the static scale; ``out`` [M, WIDTH].
@@ -48,22 +48,22 @@ def norm_quantise(
 
 @triton.jit(do_not_specialize=["rows"])
 def gated_product(
-    x,
-    gate,
-    up,
-    gate_scale,
-    up_scale,
+    x: tl.tensor,
+    gate: tl.tensor,
+    up: tl.tensor,
+    gate_scale: tl.tensor,
+    up_scale: tl.tensor,
     *,
-    reciprocal,
-    out,
-    rows,
+    reciprocal: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
     N: tl.constexpr,
     K: tl.constexpr,
     ACTIVATION: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-):
+) -> None:
     """act(x · gateᵀ) · (x · upᵀ) in e4m3 at the next product's static scale.
 
     ``x`` [rows, K] and ``gate``, ``up`` [N, K] are e4m3; ``gate_scale``, ``up_scale`` [N] undo the
@@ -98,18 +98,18 @@ def gated_product(
 
 @triton.jit(do_not_specialize=["rows"])
 def product(
-    x,
-    weight,
-    scale,
-    out,
-    rows,
+    x: tl.tensor,
+    weight: tl.tensor,
+    scale: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
     *,
     N: tl.constexpr,
     K: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-):
+) -> None:
     """x · weightᵀ times ``scale`` [N], stored in the dtype of ``out``.
 
     ``x`` [rows, K] and ``weight`` [N, K] are e4m3; ``out`` [rows, N]. K is whole blocks.

@@ -55,7 +55,7 @@ def test_verify_holds(run, make):
         assert "every claim holds" in out
     cell = make.store.get("qualification", digest)["cell_digest"]
     assert run("verify", cell)[0] == 0
-    assert run("verify", str(make.store.root / "qualification"))[0] == 0
+    assert "1 receipts recomputed" in run("verify", str(make.store.root))[1]
 
 
 def test_verify_catches_edits_as_they_are_and_resealed(run, make, tmp_path):
@@ -246,6 +246,19 @@ def test_explain_uses_this_machines_facts(run, make):
     mismatch = json.loads(out)["considered"][0]["mismatch"]
     assert mismatch["fact"].startswith(("cell.device.", "cell.software."))
     assert mismatch["found"] == "A CPU" or mismatch["expected"] != mismatch["found"]
+
+
+def test_explain_a_release(run, make):
+    digest = make.receipt()
+    make.receipt("w8a16_decode")
+    cell = make.store.get("qualification", digest)["cell_digest"]
+    assert run("publish-receipts", "--to", "r", "--unsigned", "--cell", cell)[0] == 0
+    asked = ["explain", "--anywhere", "--release", "r", "--scheme"]
+    assert run(*asked, "fp16_weight")[0] == 0
+    code, out, _ = run(*asked, "w8a16_decode")
+    assert code == 3
+    assert "none of 1 receipts" in out
+    assert run("explain", "--release", "absent")[0] == 2
 
 
 def test_explain_lists_what_was_not_measured(run, make):

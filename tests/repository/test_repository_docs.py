@@ -40,6 +40,14 @@ def test_each_page_exists_and_has_a_title(name: str) -> None:
     assert len(text.split()) > 100
 
 
+def test_the_index_links_each_page() -> None:
+    index = (DOCS / "README.md").read_text()
+    linked = set(re.findall(r"\]\(([\w./-]+)\)", index))
+    pages = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    assert linked == pages | {"reasons/README.md"}
+    assert pages == {f"{name}.md" for name in PAGES}
+
+
 @pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.code)
 def test_each_reason_has_a_page(reason: Reason) -> None:
     text = (REASONS / f"{reason.code}.md").read_text()

@@ -1,0 +1,309 @@
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from flashrt.calibration import Calibration, calibrate, load_receipt
+from flashrt.calibration.receipt import load_from_store
+from flashrt.calibration.run import choose
+from flashrt.document.canonical import canonical_bytes, seal
+from flashrt.document.problem import InputError
+from flashrt.host.corpus import folder_corpus
+from flashrt.host.discovery import discover
+from flashrt.host.frames import Split, text_frames
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.identity import checkpoint_digest
+from flashrt_runtime.reason import Reason, Refusal
+
+Build = Callable[..., nn.Module]
+SPECS = {name: "sha256:" + "1" * 64 for name in ("decoder_ffn@1", "linear_proj@1", "qkv_pack@1")}
+BINDING = {"name": "tiny", "digest": "sha256:" + "2" * 64}
+
+
+def artifact(model: nn.Module) -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "family": "llama",
+        "checkpoint_digest": checkpoint_digest(model.state_dict().items()),
+        "dtype": "float32",
+        "tokenizer_digest": None,
+        "parameters": 1,
+        "provenance": "a test",
+    }
+
+
+class Job:
+    """One small calibration and what it must be asked for to be loaded again."""
+
+    def __init__(self, model: nn.Module, split: Split) -> None:
+        self.model, self.split = model, split
+        self.seams: tuple[Seam, ...] = discover(
+            model, lambda: model(split.calibration[0].token_ids[None])
+        ).seams
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        return {
+            "model_artifact": artifact(self.model),
+            "binding": BINDING,
+            "seams": self.seams,
+            "specs": SPECS,
+        }
+
+    def run(self, **options: Any) -> Calibration:
+        return calibrate(
+            self.model,
+            self.seams,
+            self.split.calibration,
+            workload=self.split.workload(),
+            model_artifact=artifact(self.model),
+            binding=BINDING,
+            specs=SPECS,
+            **options,
+        )
+
+
+@pytest.fixture
+def job(llama: Build, tokenizer: Any, text_folder: Path) -> Job:
+    corpus = folder_corpus(text_folder)
+    split = text_frames(tokenizer, corpus, window=16, samples=6, held_out=3)
+    return Job(llama(), split)
+
+
+def test_a_receipt_and_its_table_round_trip(job: Job, tmp_path: Path) -> None:
+    made = job.run()
+    receipt, table = tmp_path / "r.json", tmp_path / "t.safetensors"
+    receipt.write_bytes(canonical_bytes(made.body))
+    table.write_bytes(made.table)
+    loaded = load_receipt(receipt, table, **job.expected)
+    assert loaded.digest == made.digest
+    assert dict(loaded.points) == dict(made.points)
+    assert loaded.of(job.seams[0]).keys() == job.seams[0].points.keys()
+
+
+def test_the_same_inputs_have_the_same_digest(job: Job) -> None:
+    first = job.run()
+    assert job.run().digest == first.digest
+    backwards = job.split.calibration[::-1]
+    job.split = Split(**{**vars(job.split), "calibration": backwards})
+    assert job.run().digest == first.digest
+
+
+def test_a_receipt_holds_what_it_was_made_of(job: Job) -> None:
+    body = job.run(percentile=50.0).body
+    frames = {f["id"] for f in body["workload"]["frames"]}
+    assert frames == {f.id for f in job.split.calibration}
+    assert not frames & {f["id"] for f in body["workload"]["held_out"]}
+    assert body["percentile"] == {"asked": 50.0, "effective": 50.0, "method": "linear"}
+    assert body["samples"] == 6
+    assert body["software"]["torch"] == torch.__version__
+    assert len(body["points"]) == sum(len(s.points) for s in job.seams)
+
+
+def test_it_goes_through_a_store(job: Job, tmp_path: Path) -> None:
+    from flashrt.receipt.store import Store
+
+    store = Store(tmp_path / "store")
+    made = job.run()
+    assert made.save(store) == made.digest
+    assert made.save(store) == made.digest
+    assert load_from_store(store, made.digest, **job.expected).body == made.body
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_one_weight_more_or_less_is_another_checkpoint(job: Job, which: str) -> None:
+    made = job.run()
+    name = sorted(job.model.state_dict())[0 if which == "first" else -1]
+    flat = job.model.state_dict()[name].view(-1)
+    flat[0 if which == "first" else -1] += 1e-3
+    with pytest.raises(Refusal, match="calibrated on") as caught:
+        load_receipt(made.body, made.table, **job.expected)
+    assert caught.value.reason is Reason.CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"binding": {**BINDING, "digest": "sha256:" + "3" * 64}}, Reason.BINDING),
+        ({"binding": None}, Reason.BINDING),
+        ({"specs": {**SPECS, "qkv_pack@1": "sha256:" + "4" * 64}}, Reason.STALE_SPEC),
+        ({"specs": {"decoder_ffn@1": SPECS["decoder_ffn@1"]}}, Reason.STALE_SPEC),
+        ({"specs": {**SPECS, "vision_ffn@1": "sha256:" + "4" * 64}}, Reason.STALE_SPEC),
+    ],
+)
+def test_another_binding_or_spec_is_refused(
+    job: Job, change: dict[str, Any], reason: Reason
+) -> None:
+    made = job.run()
+    with pytest.raises(Refusal) as caught:
+        load_receipt(made.body, made.table, **(job.expected | change))
+    assert caught.value.reason is reason
+
+
+def test_other_seams_dtypes_and_tokenizers_are_refused(job: Job) -> None:
+    made = job.run()
+    cases = [
+        ({"seams": job.seams[1:]}, Reason.BINDING),
+        ({"model_artifact": artifact(job.model) | {"dtype": "bfloat16"}}, Reason.DTYPE),
+        (
+            {"model_artifact": artifact(job.model) | {"tokenizer_digest": "sha256:" + "5" * 64}},
+            Reason.CHECKPOINT,
+        ),
+    ]
+    for change, reason in cases:
+        with pytest.raises(Refusal) as caught:
+            load_receipt(made.body, made.table, **(job.expected | change))
+        assert caught.value.reason is reason
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        return [p for k, v in value.items() for p in leaves(v, (*path, k))]
+    if isinstance(value, list):
+        return [p for i, v in enumerate(value) for p in leaves(v, (*path, i))]
+    return [path]
+
+
+def edited(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    out = copy.deepcopy(body)
+    at: Any = out
+    for part in path[:-1]:
+        at = at[part]
+    value = at[path[-1]]
+    if isinstance(value, bool) or value is None:
+        at[path[-1]] = 1
+    elif isinstance(value, (int, float)):
+        at[path[-1]] = value + 1
+    else:
+        at[path[-1]] = value[:-1] + ("0" if value[-1:] != "0" else "1")
+    return out
+
+
+def test_every_edited_leaf_is_caught(job: Job) -> None:
+    made = job.run()
+    paths = leaves(made.body)
+    assert len(paths) > 200
+    for path in paths:
+        with pytest.raises(Refusal):
+            load_receipt(edited(made.body, path), made.table, **job.expected)
+
+
+def test_derived_leaves_are_caught_even_when_sealed_again(job: Job) -> None:
+    made = job.run()
+    free = {"workload", "software", "max_samples", "model_artifact", "seams", "digest"}
+    facts = {"rows", "width", "dtype", "calls"}  # what was seen, which only a signature holds
+    derived = [p for p in leaves(made.body) if p[0] not in free and not facts & set(p)]
+    assert len(derived) > 100
+    for path in derived:
+        if path[0] == "points" and path[2] in ("module", "capture", "seam", "point"):
+            continue
+        with pytest.raises(Refusal):
+            load_receipt(seal(edited(made.body, path)), made.table, **job.expected)
+
+
+def test_addresses_that_were_edited_and_sealed_again_are_caught(job: Job) -> None:
+    made = job.run()
+    for path in (("points", 0, "module"), ("points", 3, "seam"), ("points", 2, "point")):
+        with pytest.raises(Refusal):
+            load_receipt(seal(edited(made.body, path)), made.table, **job.expected)
+
+
+def test_a_table_that_was_edited_swapped_or_lost_is_refused(job: Job, tmp_path: Path) -> None:
+    made = job.run()
+    with pytest.raises(Refusal) as caught:
+        load_receipt(made.body, made.table[:-1] + b"\x7f", **job.expected)
+    assert caught.value.reason is Reason.DIGEST
+    with pytest.raises(InputError):
+        load_receipt(made.body, tmp_path / "absent.safetensors", **job.expected)
+    from flashrt.document.canonical import sha256
+
+    for data in (b"", b"not a table", made.table[:200]):
+        with pytest.raises(InputError, match="not a calibration table"):
+            load_receipt(seal({**made.body, "table": sha256(data)}), data, **job.expected)
+
+
+def test_a_table_of_another_shape_is_refused(job: Job) -> None:
+    from flashrt.document.canonical import sha256
+
+    made = job.run()
+    fewer = job.run(max_samples=3)
+    body = seal({**made.body, "table": sha256(fewer.table)})
+    with pytest.raises(InputError, match="its shape is"):
+        load_receipt(body, fewer.table, **job.expected)
+
+
+def test_a_file_that_is_no_receipt_is_refused(job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    for text in ("{", "[]", '{"schema": 1}', '{"amax": NaN}', '{"a": 1, "a": 2}'):
+        path.write_text(text)
+        with pytest.raises(InputError):
+            load_receipt(path, b"", **job.expected)
+
+
+def test_max_samples_stratifies_anew(job: Job) -> None:
+    few = job.run(max_samples=4)
+    assert few.body["samples"] == 4
+    assert few.body["max_samples"] == 4
+    ids = [f["id"] for f in few.body["workload"]["frames"]]
+    categories = [i.partition("/")[0] for i in ids]
+    assert sorted(set(categories)) == ["news", "prose"]
+    assert categories.count("news") == 2
+    ordered = choose(job.split.calibration, None, 0)
+    assert [f.id for f in ordered][:4] != sorted(ids)
+    with pytest.raises(Refusal) as caught:
+        choose(job.split.calibration, 0, 0)
+    assert caught.value.reason is Reason.CONFLICT
+
+
+def test_a_frame_cannot_be_calibrated_on_and_held_out(job: Job) -> None:
+    shared = (*job.split.calibration, job.split.held_out[0])
+    job.split = Split(**{**vars(job.split), "calibration": shared})
+    with pytest.raises(Refusal, match="held-out set") as caught:
+        job.run()
+    assert caught.value.reason is Reason.CONFLICT
+
+
+def test_a_bad_percentile_is_refused_before_anything_runs(job: Job) -> None:
+    def never(_frame: Any) -> None:
+        raise AssertionError("it ran")
+
+    with pytest.raises(Refusal) as caught:
+        job.run(percentile=0.0, run=never)
+    assert caught.value.reason is Reason.PERCENTILE
+
+
+def test_verbose_reports_every_point(job: Job) -> None:
+    said: list[str] = []
+
+    def tell(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+        if stage == "point":
+            said.append(note)
+
+    made = job.run(verbose=True, tell=tell)
+    assert len(said) == len(made.points)
+    assert any(note.startswith("model.layers.0.mlp:act_after_mul amax ") for note in said)
+
+
+def test_a_point_that_is_never_reached_has_no_scale_and_a_warning(job: Job) -> None:
+    spare = nn.Linear(4, 4)
+    job.model.add_module("spare", spare)
+    from flashrt_runtime.contract import Point
+
+    point = {"x": Point("spare", "input")}
+    unreached = Seam("spare", "linear_proj@1", {"self": "spare"}, {}, {}, {}, point)
+    job.seams = (*job.seams, unreached)
+    made = job.run()
+    assert made.points[("spare", "x")].amax is None
+    assert any(w.reason is Reason.UNCALIBRATED and w.subject == "spare:x" for w in made.warnings)
+
+
+def test_a_dead_point_has_no_scale(job: Job) -> None:
+    job.model.get_submodule("model.layers.0.mlp.up_proj").weight.data.zero_()
+    made = job.run()
+    record = made.points[("model.layers.0.mlp", "act_after_mul")]
+    assert (record.amax, record.verdict.value) == (None, "dead")
+    assert load_receipt(made.body, made.table, **job.expected).digest == made.digest
