@@ -76,7 +76,7 @@ def calibrate(
         Output(
             title=f"calibrate {loaded.name}",
             lines=(result.summary, f"receipt {digest}"),
-            data=result.body,
+            data={"digest": digest, "receipt": result.body},
             warnings=[problem_of(because) for because in by_reason(result.warnings)],
         ),
         fmt,

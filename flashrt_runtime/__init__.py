@@ -1,19 +1,18 @@
 """What production runs: consumes receipts, never benchmarks.
 
-Importing this package imports neither torch nor anything else that is heavy; :func:`load` does so
-when it is called.
+Importing this package imports next to nothing, torch least of all; :func:`load` and the names of
+refusals do so when they are first used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from flashrt_runtime.reason import Because, Reason, Refusal
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from flashrt_runtime.activate import Release
+    from flashrt_runtime.reason import Because, Reason, Refusal
 
 __all__ = ["Because", "Reason", "Refusal", "load"]
 
@@ -28,7 +27,17 @@ def load(
     ``trust`` are ed25519 public keys (32 raw bytes, PEM, or hex). Raises :class:`Refusal`
     (SIGNATURE, DIGEST, SCHEMA, …) and returns nothing partial.
     """
+    from pathlib import Path
+
     from flashrt_runtime.activate import Release
     from flashrt_runtime.release_reader import read_release
 
     return Release(read_release(Path(release_dir), trust, allow_unsigned))
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Because", "Reason", "Refusal"):
+        from flashrt_runtime import reason
+
+        return getattr(reason, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

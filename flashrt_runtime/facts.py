@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +94,9 @@ def device_facts(device: torch.device | str) -> dict[str, Any]:
 
 def package_version(name: str) -> str | None:
     """The installed version, without importing the package; ``None`` when it is absent."""
+    # Imported here: the standard library's reader of metadata loads its e-mail and socket modules.
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashrt.calibration.collect import addresses_of
 from flashrt.calibration.kinds import Address, Observation, Samples
 from flashrt.calibration.reduce import CEILING, PointRecord, Reduction, Verdict, reduce
 from flashrt.calibration.statistic import AMAX
@@ -175,6 +176,8 @@ def load_receipt(
     if sha256(data) != body["table"]:
         raise Refusal(Reason.DIGEST, "the table is not the one the receipt names", subject=name)
     reduction = _again(body, data)
+    if tuple(p.address for p in reduction.points) != addresses_of(seams):
+        raise Refusal(Reason.BINDING, "calibrated for other seams or points", subject=name)
     for kept, computed in zip(body["points"], reduction.points, strict=True):
         if kept != computed.record():
             raise Refusal(

@@ -6,7 +6,7 @@ import re
 
 _TERMINATORS = frozenset(";?!")
 _CLOSING = re.compile(r" +([,.;:?!)\]}]+)(?=\s|$)")
-_OPENING = re.compile(r"(^|\s)([(\[{]) +")
+_OPENING = re.compile(r"(?<=[(\[{]) +")
 _OPEN_QUOTE = re.compile(r"`` *")
 _CLOSE_QUOTE = re.compile(r" *''")
 _SINGLE = re.compile(r"(^|\s)` +")
@@ -21,6 +21,9 @@ def _words(line: str) -> list[str]:
         # The corpus writes a sentence-ending ; ? or ! twice.
         if word in _TERMINATORS and words and words[-1] == word:
             continue
+        # A full stop that ends a sentence after an abbreviation is the abbreviation's own.
+        if word == "." and words and words[-1].endswith("."):
+            continue
         words.append(word)
     return words
 
@@ -30,7 +33,7 @@ def plain_line(line: str) -> str:
     text = " ".join(_words(line))
     text = _OPEN_QUOTE.sub("``", text)
     text = _CLOSE_QUOTE.sub("''", text)
-    text = _OPENING.sub(r"\1\2", text)
+    text = _OPENING.sub("", text)
     text = _CLOSING.sub(r"\1", text)
     text = _SINGLE.sub(r"\1`", text)
     return text.replace("``", '"').replace("''", '"')
@@ -40,9 +43,9 @@ def plain_text(tagged: str) -> str:
     """A document without tags: sentences of a paragraph joined, paragraphs one line apart."""
     paragraphs: list[list[str]] = [[]]
     for line in tagged.splitlines():
-        sentence = plain_line(line)
-        if sentence:
-            paragraphs[-1].append(sentence)
+        if line.strip():
+            paragraphs[-1].append(line)
         elif paragraphs[-1]:
             paragraphs.append([])
-    return "\n".join(" ".join(p) for p in paragraphs if p)
+    texts = (plain_line(" ".join(lines)) for lines in paragraphs)
+    return "\n".join(text for text in texts if text)

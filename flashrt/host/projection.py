@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flashrt.host.near_miss import LINEAR_PROJ, NearMiss
-from flashrt.host.trace import Call, Trace
+from flashrt.host.trace import Call, Observed, Trace
 from flashrt_runtime.reason import Reason
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ def close(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> bool:
     tolerance = min(32 * torch.finfo(got.dtype).eps, 0.05)
     difference = (got.double() - want.double()).abs()
     return bool((difference <= tolerance * bound.double() + 1e-30).all())
+
+
+def _finite(seen: Observed | None) -> bool:
+    return seen is None or bool(seen.tensor.isfinite().all())
 
 
 def _first_row(tensor: torch.Tensor) -> torch.Tensor:
@@ -139,6 +143,8 @@ def _objection(
     elif any(o and not o.intact() for call in calls for o in (call.input, call.output)):
         what = "its input or output was written in place later, so it cannot be checked"
         found = (Reason.LAYOUT, what)
+    elif not all(_finite(o) for call in calls for o in (call.input, call.output)):
+        found = (Reason.NONFINITE, "what it read or put out is NaN or infinite")
     elif all(_computes(call, weight.T, bias) for call in calls) and not all(
         _computes(call, weight, bias) for call in calls
     ):

@@ -9,7 +9,7 @@ from typing import Any
 from flashrt.host.discovery import Discovery, discover
 from flashrt.host.load import Host
 from flashrt_runtime.contract import Seam
-from flashrt_runtime.reason import Because, Reason
+from flashrt_runtime.reason import Because, Reason, Refusal
 
 _SENTENCE = (
     "The jury further said in term-end presentments that the City Committee deserves praise."
@@ -59,11 +59,20 @@ def discover_host(host: Host) -> Discovery:
 def seams_of(host: Host) -> HostSeams:
     """The seams to calibrate and bind: the binding's, else the discovered ones.
 
-    Raises what ``flashrt.binding.resolve`` raises, or :class:`Refusal` (STRUCTURE) when discovery
-    finds nothing.
+    Raises what ``flashrt.binding.resolve`` raises, or :class:`Refusal`: STRUCTURE when discovery
+    finds nothing, NONFINITE when a projection of the host computes NaN or infinity.
     """
     if host.binding_name is None:
-        found = discover_host(host).require().seams
+        discovery = discover_host(host).require()
+        for miss in discovery.refusals:
+            if miss.because.reason is Reason.NONFINITE:
+                raise Refusal(
+                    Reason.NONFINITE,
+                    miss.because.detail,
+                    subject=miss.path,
+                    do="look at the host's weights: nothing can be calibrated or judged on these",
+                )
+        found = discovery.seams
         return HostSeams(found, spec_digests(found))
     from flashrt.binding import load_binding, resolve
 

@@ -20,6 +20,21 @@ def peak_flops(device: Mapping[str, Any]) -> float | None:
     return None
 
 
+WEIGHT_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "int8": 1.0, "fp8_e4m3": 1.0}
+
+
+def _weight_bytes(impl: Mapping[str, str]) -> float:
+    """Bytes of one packed weight of the form that a plan chose; 0 for a format not listed."""
+    from flashrt_runtime.impl_loader import manifests
+
+    for manifest in manifests():
+        if (manifest.structure, manifest.backend) == (impl["structure"], impl["backend"]):
+            for form in manifest.forms:
+                if form.name == impl["form"]:
+                    return WEIGHT_BYTES.get(form.weights, 0.0)
+    return 0.0
+
+
 def step_cost(
     plan_seams: Sequence[Mapping[str, Any]], rows: int, device: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -37,7 +52,9 @@ def step_cost(
             continue
         seam = record["seam"]
         reference = load_reference(load(seam["structure"]))
-        cost = reference.cost({**seam["dims"], "M": rows}, seam["variant"])
+        cost = reference.cost(
+            {**seam["dims"], "M": rows}, seam["variant"], weight_bytes=_weight_bytes(record["impl"])
+        )
         flops += cost.flops
         least += cost.bytes
     return {

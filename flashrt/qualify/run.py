@@ -46,6 +46,7 @@ class Planned:
     plan: dict[str, Any]
     thresholds: Thresholds
     attempts: tuple[dict[str, Any], ...]
+    heads: tuple[str, ...]  # receipts of the cell that were live when it was planned
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned]
         gates = catalog_gates(pipeline["name"], pipeline["version"])
         if gates is None:
             raise Refusal(Reason.STRUCTURE, "the pipeline's spec is gone", subject=str(pipeline))
-        attempts = run.store.attempts(cell_digest(cell))
+        digest = cell_digest(cell)
+        attempts, heads = run.store.attempts(digest), run.store.heads(digest)
         thresholds = declare(
             gates,
             margin=stated.margin,
@@ -96,7 +98,8 @@ def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned]
             attempt=len(attempts) + 1,
             processes=run.budget.processes,
         )
-        planned.append(Planned(request, cell, plan, thresholds, tuple(attempts)))
+        live = tuple(head["digest"] for head in heads)
+        planned.append(Planned(request, cell, plan, thresholds, tuple(attempts), live))
     return planned, refused
 
 
@@ -192,7 +195,6 @@ def _judge(run: Run, item: Planned, fragments: Sequence[Mapping[str, Any]]) -> C
     mine = [fragment[item.request.label] for fragment in fragments]
     cost = step_cost(item.plan["seams"], item.request.rows, item.cell["device"])
     evidence = merge(mine, environment(run.budget.threads), cost, "held_out")
-    live = run.store.live(cell_digest(item.cell))
     receipt = build_receipt(
         cell=item.cell,
         plan=item.plan["digest"],
@@ -202,7 +204,8 @@ def _judge(run: Run, item: Planned, fragments: Sequence[Mapping[str, Any]]) -> C
         evidence=evidence,
         thresholds=item.thresholds,
         attempts=item.attempts,
-        supersedes=live["digest"] if live else None,
+        supersedes=item.heads[-1] if item.heads else None,
+        revokes=item.heads[:-1],
     )
     run.store.put("qualification", receipt)
     return CellResult(item.request, receipt)

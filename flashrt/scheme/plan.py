@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flashrt.calibration.receipt import Calibration
 from flashrt.calibration.statistic import require_measurable
 from flashrt.document.canonical import seal
 from flashrt.scheme.decision import Bind, Decision, KeepHost, Scheme, SeamPlan, Site
@@ -14,7 +13,25 @@ from flashrt.scheme.registry import get, resolve
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason, Refusal
 
+if TYPE_CHECKING:
+    from flashrt.calibration.reduce import PointRecord
+
 Select = Callable[..., Any]  # flashrt_runtime.impl_loader.select
+
+
+class Measured(Protocol):
+    """Reduced points: a calibration receipt's, or a door's own."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the receipt; empty where there is none."""
+
+    @property
+    def limit(self) -> float:
+        """The scale ceiling."""
+
+    def of(self, seam: Seam) -> Mapping[str, PointRecord]:
+        """The seam's points by name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class Plan:
 def plan(
     scheme: str,
     seams: Sequence[Seam],
-    calibration: Calibration | None = None,
+    calibration: Measured | None = None,
     *,
     device: str = "cpu",
     rows: int = 1,

@@ -42,7 +42,8 @@ def _fbgemm_runs() -> bool:
 
 def pack(weight: torch.Tensor, how: str, request: BindRequest) -> list[torch.Tensor]:
     """The matrix [N, K] packed for ``how``. Raises NONFINITE beyond fp16's range."""
-    largest = float(weight.abs().max())
+    low, high = torch.aminmax(weight)
+    largest = float(torch.maximum(-low, high))
     if not (largest <= LARGEST):
         raise Refusal(
             Reason.NONFINITE,

@@ -35,8 +35,9 @@ def optional(request: BindRequest, slot: str) -> torch.Tensor | None:
     if given is None:
         return None
     value = given.detach().to(torch.float32).contiguous()
-    bad = int((~torch.isfinite(value)).sum())
-    if bad:
+    low, high = torch.aminmax(value) if value.numel() else (value.sum(), value.sum())
+    if not (torch.isfinite(low) and torch.isfinite(high)):
+        bad = int((~torch.isfinite(value)).sum())
         raise Refusal(
             Reason.NONFINITE,
             f"{bad} of {value.numel()} elements of the weight slot {slot!r} are NaN or infinite",

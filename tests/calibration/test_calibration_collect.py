@@ -146,8 +146,8 @@ def test_a_value_that_is_not_finite_names_frame_and_point(bad: float) -> None:
 def test_a_nan_weight_is_found_at_the_first_point_it_reaches(llama: Build) -> None:
     model = llama()
     found = seams(model)
-    model.get_submodule("model.layers.0.mlp.up_proj").weight[3, 5] = float("nan")
-    with pytest.raises(Refusal, match="model.layers.0.mlp:act_after_mul"):
+    model.get_submodule("model.layers.0.mlp.up_proj").weight.data[3, 5] = float("nan")
+    with pytest.raises(Refusal, match=r"model\.layers\.0\.mlp:act_after_mul"):
         collect(model, found, FRAMES, run(model))
 
 

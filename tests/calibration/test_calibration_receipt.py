@@ -20,7 +20,7 @@ from flashrt_runtime.identity import checkpoint_digest
 from flashrt_runtime.reason import Reason, Refusal
 
 Build = Callable[..., nn.Module]
-SPECS = {name: "sha256:" + "1" * 64 for name in ("decoder_ffn@1", "linear_proj@1", "qkv_pack@1")}
+SPECS = dict.fromkeys(("decoder_ffn@1", "linear_proj@1", "qkv_pack@1"), "sha256:" + "1" * 64)
 BINDING = {"name": "tiny", "digest": "sha256:" + "2" * 64}
 
 
@@ -199,8 +199,6 @@ def test_derived_leaves_are_caught_even_when_sealed_again(job: Job) -> None:
     derived = [p for p in leaves(made.body) if p[0] not in free and not facts & set(p)]
     assert len(derived) > 100
     for path in derived:
-        if path[0] == "points" and path[2] in ("module", "capture", "seam", "point"):
-            continue
         with pytest.raises(Refusal):
             load_receipt(seal(edited(made.body, path)), made.table, **job.expected)
 
@@ -250,8 +248,8 @@ def test_max_samples_stratifies_anew(job: Job) -> None:
     assert few.body["max_samples"] == 4
     ids = [f["id"] for f in few.body["workload"]["frames"]]
     categories = [i.partition("/")[0] for i in ids]
-    assert sorted(set(categories)) == ["news", "prose"]
-    assert categories.count("news") == 2
+    all_news = sum(f.category == "news" for f in job.split.calibration)
+    assert abs(categories.count("news") - 4 * all_news / 6) < 1
     ordered = choose(job.split.calibration, None, 0)
     assert [f.id for f in ordered][:4] != sorted(ids)
     with pytest.raises(Refusal) as caught:

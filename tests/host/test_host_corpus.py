@@ -12,7 +12,7 @@ from flashrt.host.detag import plain_line, plain_text
 from flashrt_runtime.reason import Reason, Refusal
 
 TAGGED = (
-    "\n\n\tThe/at jury/nn said/vbd ,/, ``/`` No/at evidence/nn ''/'' ,/, it's/pps+bez so/rb ./.\n"
+    "\n\n\tThe/at jury/nn said/vbd ,/, ``/`` No/at evidence/nn ''/'' ,/, it's/pps+bez so/rb\n./.\n"
     "Why/wrb (/( so/rb )/) ?/. ?/.\n\n"
     "\tAt/in 1/2/cd **zg/zz past/in ;/. ;/. 'em/ppo all/abn !/. !/.\n"
 )
@@ -32,6 +32,8 @@ def test_tags_go_and_running_text_is_left() -> None:
         ("Mr./np Smith/np --/-- and/cc Co./nn", "Mr. Smith -- and Co."),
         ("(/( ``/`` a/at ''/'' )/) :/: b/nn", '("a"): b'),
         ("", ""),
+        ("saw/vbd Allen/np Jr./np ./.", "saw Allen Jr."),
+        ("(/( (/( Tar/np )/) b/nn", "((Tar) b"),
     ],
 )
 def test_spacing_follows_the_punctuation(tagged: str, plain: str) -> None:

@@ -378,3 +378,10 @@ def test_half_precision_hosts_are_seen_too(llama: Build) -> None:
     found = find(llama().to(torch.bfloat16))
     assert len(found.of(DECODER_FFN)) == 2
     assert len(found.of(QKV_PACK)) == 2
+
+
+def test_numbers_that_are_not_finite_are_a_near_miss() -> None:
+    model = Block(Siblings(), Gated(f.silu))
+    with torch.no_grad():
+        model.two.zz.weight[0, 0] = float("nan")
+    assert missed(find(model, X), "two.zz", LINEAR_PROJ) is Reason.NONFINITE

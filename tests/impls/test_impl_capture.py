@@ -12,6 +12,7 @@ from flashrt_runtime.impls.shared import fp16, int8
 from flashrt_runtime.impls.shared.body import LinearBody
 from flashrt_runtime.impls.shared.processor import Processor
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.utils import run_and_get_code
 
 from flashrt.spec import load
 from flashrt.spec.harness import Slots, draw
@@ -87,6 +88,19 @@ def check_nodes(graph: torch.fx.GraphModule, manifest: loader.Manifest, seams: i
     assert all(isinstance(n.args[-1], str) and ":case." in n.args[-1] for n in nodes)
     plain = [a for n in nodes for a in n.args if not isinstance(a, torch.fx.Node | list | str)]
     assert set(plain) <= {None}
+
+
+@pytest.mark.parametrize("backend", ["cpu_fp16", "cpu_w8a16", "cpu_int8", "cpu_fp8"])
+def test_decode_is_one_fused_loop_over_the_packed_matrix(backend: str, bind_case: Any) -> None:
+    manifest = next(m for m in CPU if m.backend == backend and "linear" in m.id)
+    layers = Layers(seams_of(manifest, 1, bind_case)[:1])
+    with torch.no_grad():
+        step = torch.compile(layers, fullgraph=True, dynamic=False)
+        _, (code, *_) = run_and_get_code(step, torch.randn(1, 64))
+    called = code.partition("def call(")[2]
+    assert "cpp_fused" in called
+    assert "extern_kernels" not in called
+    assert "_linear" not in called
 
 
 def test_the_seam_is_told_apart_by_its_id(bind_case: Any) -> None:

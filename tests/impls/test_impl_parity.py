@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from flashrt_runtime.impls.shared import fp8, fp16, int8, onednn
 from flashrt_runtime.impls.shared.processor import Processor
 from flashrt_runtime.impls.shared.rows import rows_product
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from flashrt.spec import load
 from flashrt.spec.harness import Case, Slots, compare, draw
@@ -203,4 +204,9 @@ def test_fp16_prefers_fbgemm_on_narrow_vectors_only(wide: bool) -> None:
 def test_rows_product_for_any_number_of_rows(rows: int, dtype: torch.dtype) -> None:
     weight = torch.randint(-5, 6, (24, 40)).to(dtype)
     x = torch.randint(-9, 10, (rows, 40)).float()
-    assert torch.equal(rows_product(x, weight), F.linear(x, weight.float()))
+    traced = make_fx(rows_product, tracing_mode="fake")
+    expected = F.linear(x, weight.float())
+    assert torch.equal(rows_product(x, weight), expected)
+    graph = traced(x, weight)
+    assert torch.equal(graph(x, weight), expected)
+    assert not [n for n in graph.graph.nodes if "mm" in str(n.target)]

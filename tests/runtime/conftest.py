@@ -142,3 +142,135 @@ def tiny_llama(layers: int = 1) -> nn.Module:
 def llama() -> nn.Module:
     """A fresh tiny Llama of one layer."""
     return tiny_llama()
+
+
+class Maker:
+    """Writes release folders: what a publisher would, and every way to get it wrong."""
+
+    def __init__(self, root: Any, model: nn.Module) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self.root = root
+        self.model = model
+        self.private = Ed25519PrivateKey.generate()
+        self.public = self.private.public_key().public_bytes_raw()
+        self.routes: list[dict[str, Any]] = []
+        self.receipts: list[dict[str, Any]] = []
+        self.revokes: list[str] = []
+
+    def cell(self, **changes: Any) -> dict[str, Any]:
+        """The cell of this machine and model; ``changes`` replace top-level fields."""
+        from flashrt_runtime.facts import model_facts
+
+        facts = model_facts(self.model, ("compile",))
+        cell = {
+            "device": facts.device,
+            "software": facts.software,
+            "model_artifact": {
+                "family": "llama",
+                "checkpoint_digest": facts.checkpoint_digest,
+                "dtype": facts.dtype,
+            },
+            "precision": {"scheme": "fp16_weight"},
+            "shape": {"phase": "decode", "batch": 1, "rows": 1, "context": 32},
+            "form": ["compile"],
+            "calibration": None,
+        }
+        return cell | changes
+
+    def add(self, cell: dict[str, Any] | None = None, **fields: Any) -> str:
+        """Add a receipt and its route; returns the receipt's digest."""
+        from flashrt_runtime.strict_json import canonical_digest, sha256
+
+        cell = cell or self.cell()
+        state, band = fields.get("state", "certified_fast"), fields.get("band", "pass")
+        receipt = {
+            "cell": cell,
+            "cell_digest": canonical_digest(cell, "cell"),
+            "verdict": {"state": state, "band": band, "reasons": fields.get("reasons", [])},
+            "supersedes": fields.get("supersedes"),
+            "revokes": fields.get("revokes", []),
+            "salt": len(self.receipts),
+        }
+        receipt["digest"] = sha256(repr(sorted(receipt.items())).encode())
+        self.receipts.append(receipt)
+        self.routes.append(
+            {
+                "cell": cell,
+                "cell_digest": receipt["cell_digest"],
+                "receipt": receipt["digest"],
+                "state": state,
+                "band": band,
+                "headline": {"median": 1.5, "low": 1.4, "high": 1.6},
+                "rank": fields.get("rank", len(self.routes)),
+                "binding_manifest": {},
+                "seams": fields.get("seams", self.seams()),
+                "calibration": None,
+            }
+        )
+        return str(receipt["digest"])
+
+    def seams(self) -> list[dict[str, Any]]:
+        """The feed-forward of the only layer."""
+        path = "model.layers.0.mlp"
+        slots = {slot: f"{path}.{slot}_proj.weight" for slot in ("gate", "up", "down")}
+        seam = Seam(path, "decoder_ffn@1", {"self": path}, {}, {"D": 32, "F": 48}, slots)
+        impl = {"structure": "decoder_ffn@1", "backend": "fake", "form": "decode"}
+        return [{"seam": seam.record(), "impl": impl, "scales": {}, "rows": [1, 1]}]
+
+    def write(self, sign: bool = True, **changes: Any) -> Any:
+        """Write the folder; ``changes`` replace fields of the manifest. Returns its path."""
+        import json
+
+        from flashrt_runtime.strict_json import sha256
+
+        files = []
+        for receipt in self.receipts:
+            path = self.root / "receipts" / f"{receipt['digest'][7:]}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = json.dumps(receipt, sort_keys=True).encode()
+            path.write_bytes(data)
+            relative = f"receipts/{path.name}"
+            files.append({"path": relative, "sha256": sha256(data), "bytes": len(data)})
+        body = {
+            "schema": "flashrt.release/1",
+            "name": "tiny",
+            "created_at": "2026-01-01T00:00:00Z",
+            "files": files,
+            "routes": self.routes,
+            "revokes": self.revokes,
+        } | changes
+        self.root.mkdir(parents=True, exist_ok=True)
+        data = json.dumps(body, sort_keys=True).encode()
+        (self.root / "release.json").write_bytes(data)
+        if sign:
+            self.sign(data)
+        return self.root
+
+    def sign(self, data: bytes, private: Any = None, keyid: str | None = None) -> None:
+        """Write the envelope over ``data``."""
+        import base64
+        import hashlib
+        import json
+
+        from flashrt_runtime.trust import PAYLOAD_TYPE, pae
+
+        private = private or self.private
+        public = private.public_key().public_bytes_raw()
+        signature = private.sign(pae(PAYLOAD_TYPE, data))
+        entry = {
+            "keyid": keyid or hashlib.sha256(public).hexdigest(),
+            "sig": base64.b64encode(signature).decode(),
+        }
+        envelope = {
+            "payloadType": PAYLOAD_TYPE,
+            "payload": base64.b64encode(data).decode(),
+            "signatures": [entry],
+        }
+        (self.root / "release.dsse.json").write_text(json.dumps(envelope))
+
+
+@pytest.fixture
+def maker(tmp_path: Any, llama: nn.Module) -> Maker:
+    """A release maker over the tiny Llama."""
+    return Maker(tmp_path / "release", llama)

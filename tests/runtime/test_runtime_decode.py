@@ -110,9 +110,7 @@ def test_the_context_ends_generation_and_refuses_a_prompt_that_does_not_fit() ->
     out = loop.generate(torch.ones(1, 6, dtype=torch.int64), 50)
     assert out.shape == (1, 9)
     assert loop.stopped is Stop.CONTEXT
-    refusal = refused(
-        Reason.SHAPE, lambda: loop.generate(torch.ones(1, 9, dtype=torch.int64), 1)
-    )
+    refusal = refused(Reason.SHAPE, lambda: loop.generate(torch.ones(1, 9, dtype=torch.int64), 1))
     assert "1 x 9 tokens" in refusal.what
     refused(Reason.SHAPE, lambda: loop.generate(torch.ones(2, 3, dtype=torch.int64), 1))
     refused(Reason.SHAPE, lambda: loop.generate(torch.ones(3, dtype=torch.int64), 1))

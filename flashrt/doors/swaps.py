@@ -1,0 +1,154 @@
+"""``auto_swaps``: discovers, calibrates and binds. It builds and does not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flashrt.doors.observe import Feed, feed_of
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.reason import Because, Reason, Refusal
+
+if TYPE_CHECKING:
+    import torch
+
+    from flashrt.calibration.reduce import PointRecord, Reduction
+    from flashrt.host.discovery import Discovery
+    from flashrt_runtime.swap import Swap
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A reduction as a scheme reads it; it belongs to this process and has no receipt."""
+
+    reduction: Reduction
+    digest: str = ""
+
+    @property
+    def limit(self) -> float:
+        """The scale ceiling."""
+        return float(self.reduction.limit)
+
+    def of(self, seam: Seam) -> dict[str, PointRecord]:
+        """The seam's points by name."""
+        return {p.address.point: p for p in self.reduction.points if p.address.seam == seam.id}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How observations become scales: the arguments every door shares."""
+
+    percentile: float = 99.9
+    max_samples: int | None = None
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class SwapPlan:
+    """What could be bound.
+
+    ``swaps`` go to ``swap.attach``. ``precision_spec`` holds, per seam, the impl and the scales.
+    ``notes["calibration"]`` says method, samples, percentile (asked and effective) and dispersion.
+    ``kept`` are the seams that stay the host's, with the reason, and ``refusals`` the near misses.
+    """
+
+    scheme: str
+    swaps: tuple[Swap, ...]
+    precision_spec: Mapping[str, Any]
+    notes: Mapping[str, Any]
+    kept: tuple[Because, ...]
+    refusals: tuple[Because, ...]
+
+
+def auto_swaps(
+    model: torch.nn.Module,
+    forward: Callable[..., Any] | Sequence[Callable[[], Any]],
+    *,
+    observations: Sequence[Any] | None = None,
+    scheme: str = "auto",
+    percentile: float = 99.9,
+    max_samples: int | None = None,
+    verbose: bool = False,
+) -> SwapPlan:
+    """Build the swaps of a scheme for this model from what ``forward`` shows of it.
+
+    ``forward()`` runs the model once (one sample); with ``observations``, ``forward(observation)``
+    does; a list of closures is one sample each. The form of every seam is chosen for the rows that
+    were observed there. Nothing is attached and nothing is judged: whoever attaches owns the gate
+    and reads the ledger. Raises :class:`Refusal` as discovery, calibration and binding do.
+    """
+    feed = feed_of(forward, observations)
+    asked = Sampling(percentile, max_samples, verbose)
+    return _build(model, feed, _discover(model, feed), scheme, asked)
+
+
+def _discover(model: torch.nn.Module, feed: Feed) -> Discovery:
+    from flashrt.host.discovery import discover
+
+    return discover(model, lambda: feed.run(feed.observations[0])).require()
+
+
+def _build(
+    model: torch.nn.Module,
+    feed: Feed,
+    found: Discovery,
+    scheme: str,
+    asked: Sampling,
+) -> SwapPlan:
+    from flashrt.calibration.collect import collect
+    from flashrt.calibration.reduce import reduce
+    from flashrt.calibration.run import choose
+    from flashrt.calibration.summary import summary
+    from flashrt.scheme.plan import plan
+    from flashrt_runtime.activate import make_swap
+
+    device = next(model.parameters()).device
+    chosen = choose(feed.observations, asked.max_samples, seed=0)
+    samples = collect(model, found.seams, chosen, feed.run)
+    reduction = reduce(samples, asked.percentile)
+    rows = _rows(samples)
+    made = plan(scheme, found.seams, Measured(reduction), device=device.type, rows=rows[1])
+    tensors = model.state_dict()
+    swaps = [
+        make_swap(record["seam"], record["impl"], record["scales"], tensors, rows, device=device)
+        for record in (_bound(s) for s in made.bound)
+    ]
+    kept = [s.record()["reason"] for s in made.seams if s.record()["reason"]]
+    line = summary(reduction, "observations")
+    if asked.verbose:
+        print(line)
+    return SwapPlan(
+        scheme=made.scheme,
+        swaps=tuple(swaps),
+        precision_spec={
+            "scheme": made.scheme,
+            "seams": [s.record() for s in made.bound],
+        },
+        notes={
+            "calibration": {
+                "method": "max over calls in a sample, percentile over samples",
+                "samples": reduction.samples,
+                "percentile": {"asked": reduction.asked, "effective": reduction.effective},
+                "dispersion": {
+                    p.address.name: p.dispersion for p in reduction.points if p.amax is not None
+                },
+                "summary": line,
+            },
+            "rows": list(rows),
+        },
+        kept=tuple(Because.from_record(r) for r in kept),
+        refusals=tuple(miss.because for miss in found.refusals),
+    )
+
+
+def _bound(seam_plan: Any) -> dict[str, Any]:
+    return {**seam_plan.record(), "seam": seam_plan.seam}
+
+
+def _rows(samples: Any) -> tuple[int, int]:
+    """The fewest and the most rows that any point saw in one call."""
+    seen = [o.rows for o in samples.observations if o is not None]
+    if not seen:
+        raise Refusal(Reason.NEVER_CALLED, "the forward reached no point of any seam")
+    return min(low for low, _ in seen), max(high for _, high in seen)
