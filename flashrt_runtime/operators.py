@@ -23,11 +23,30 @@ def _seam_of(node: torch.fx.Node) -> str:
     return strings[-1] if strings else ""
 
 
+def _writes(node: torch.fx.Node) -> bool:
+    """Whether the node writes into one of its arguments (``index_copy_``, ``x[i] = y``, ``out=``).
+
+    Nothing need use the result of such a node: a key-value cache is written and then read by
+    another name.
+    """
+    if node.op not in ("call_method", "call_function"):
+        return False
+    if node.kwargs.get("out") is not None:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        return bool(schema.is_mutable)
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name in ("setitem", "iadd", "isub", "imul", "itruediv", "copy_")
+
+
 def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """Nodes that an output or a side effect depends on: dead ones are never executed."""
     live: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node.op == "output" or node.is_impure() or any(user in live for user in node.users):
+        effect = node.op == "output" or node.is_impure() or _writes(node)
+        if effect or any(user in live for user in node.users):
             live.add(node)
     return live
 

@@ -36,8 +36,13 @@ class Region:
         module of its own; ``module`` is left as it is. Raises :class:`Refusal` (STRUCTURE) when the
         module is not exactly one seam of this structure, and what discovery and binding raise.
         """
-        feed = feed_of(lambda x: module(x), list(calibration))
-        made = plan_swaps(module, feed, scheme, Sampling(percentile), structure=self.spec.id)
+        import torch
+
+        # Seams are named by their path, and a root has none: it becomes a child of a root.
+        root = torch.nn.ModuleDict({"module": module})
+        root.training = module.training
+        feed = feed_of(module, list(calibration))
+        made = plan_swaps(root, feed, scheme, Sampling(percentile), structure=self.spec.id)
         return _body(made, self.spec.id)
 
 

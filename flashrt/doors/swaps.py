@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import torch
 
     from flashrt.calibration.reduce import PointRecord, Reduction
-    from flashrt.host.discovery import Discovery
     from flashrt_runtime.swap import Swap
 
 
@@ -79,40 +78,38 @@ def auto_swaps(
     and reads the ledger. Raises :class:`Refusal` as discovery, calibration and binding do.
     """
     feed = feed_of(forward, observations)
-    asked = Sampling(percentile, max_samples, verbose)
-    return _build(model, feed, _discover(model, feed), scheme, asked)
+    return plan_swaps(model, feed, scheme, Sampling(percentile, max_samples, verbose))
 
 
-def _discover(model: torch.nn.Module, feed: Feed) -> Discovery:
-    from flashrt.host.discovery import discover
-
-    return discover(model, lambda: feed.run(feed.observations[0])).require()
-
-
-def _build(
+def plan_swaps(
     model: torch.nn.Module,
     feed: Feed,
-    found: Discovery,
     scheme: str,
     asked: Sampling,
+    structure: str = "",
 ) -> SwapPlan:
+    """:func:`auto_swaps` over a feed; ``structure`` (``name@version``) leaves the others out."""
     from flashrt.calibration.collect import collect
     from flashrt.calibration.reduce import reduce
     from flashrt.calibration.run import choose
     from flashrt.calibration.summary import summary
+    from flashrt.host.discovery import discover
     from flashrt.scheme.plan import plan
     from flashrt_runtime.activate import make_swap
 
+    found = discover(model, lambda: feed.run(feed.observations[0])).require(structure)
+    seams = found.of(structure) if structure else found.seams
     device = next(model.parameters()).device
     chosen = choose(feed.observations, asked.max_samples, seed=0)
-    samples = collect(model, found.seams, chosen, feed.run)
+    samples = collect(model, seams, chosen, feed.run)
     reduction = reduce(samples, asked.percentile)
     rows = _rows(samples)
-    made = plan(scheme, found.seams, Measured(reduction), device=device.type, rows=rows[1])
+    made = plan(scheme, seams, Measured(reduction), device=device.type, rows=rows[1])
     tensors = model.state_dict()
     swaps = [
-        make_swap(record["seam"], record["impl"], record["scales"], tensors, rows, device=device)
-        for record in (_bound(s) for s in made.bound)
+        make_swap(one.seam, impl, one.record()["scales"], tensors, _band(impl, rows), device=device)
+        for one in made.bound
+        if (impl := one.impl) is not None
     ]
     kept = [s.record()["reason"] for s in made.seams if s.record()["reason"]]
     line = summary(reduction, "observations")
@@ -142,8 +139,12 @@ def _build(
     )
 
 
-def _bound(seam_plan: Any) -> dict[str, Any]:
-    return {**seam_plan.record(), "seam": seam_plan.seam}
+def _band(impl: Mapping[str, str], seen: tuple[int, int]) -> tuple[int, int]:
+    """The observed rows that the chosen form serves; others run the host and are dispatched."""
+    from flashrt_runtime.impl_loader import find
+
+    low, high = find(impl).rows
+    return max(seen[0], low), seen[1] if high is None else min(seen[1], high)
 
 
 def _rows(samples: Any) -> tuple[int, int]:

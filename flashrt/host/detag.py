@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _TERMINATORS = frozenset(";?!")
-_CLOSING = re.compile(r" +([,.;:?!)\]}]+)(?=\s|$)")
+_CLOSING = re.compile(r" +([,.;:?!)\]}]+)(?=\s|$|'')")
 _OPENING = re.compile(r"(?<=[(\[{]) +")
 _OPEN_QUOTE = re.compile(r"`` *")
 _CLOSE_QUOTE = re.compile(r" *''")

@@ -32,6 +32,7 @@ def test_tags_go_and_running_text_is_left() -> None:
         ("Mr./np Smith/np --/-- and/cc Co./nn", "Mr. Smith -- and Co."),
         ("(/( ``/`` a/at ''/'' )/) :/: b/nn", '("a"): b'),
         ("", ""),
+        ("Where's/wrb+bez Charley/np ?/. ?/. ''/'' he/pps", "Where's Charley?\" he"),
         ("saw/vbd Allen/np Jr./np ./.", "saw Allen Jr."),
         ("(/( (/( Tar/np )/) b/nn", "((Tar) b"),
     ],

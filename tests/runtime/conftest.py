@@ -100,7 +100,11 @@ def swap_of() -> Callable[..., Swap]:
     ) -> Swap:
         seam = Seam(f"{path}.seam", "linear_proj@1", {"self": path}, {}, {"K": 4}, {})
         bound = BoundSeam({"self": body or Double(seam.id)}, "flashrt::test_double", 0)
-        given = {"device": torch.device("cpu"), "dtype": torch.float32, "width": 4} | other
+        given: dict[str, Any] = {
+            "device": torch.device("cpu"),
+            "dtype": torch.float32,
+            "width": 4,
+        } | other
         return Swap(seam, bound, FormContract(rows=rows, place=place, **given), "fake", "decode")
 
     return make

@@ -37,6 +37,7 @@ def test_a_route_runs_from_release_to_ledger(
     maker.add()
     release = load(maker)
     active = release.activate(llama, binder=ffn_binder)
+    assert active.handle is not None
     assert isinstance(llama.model.layers[0].mlp, Seat)
     assert torch.equal(active.generate(PROMPT, 8), expected)
     seam = active.handle.report()["model.layers.0.mlp"]
@@ -153,7 +154,7 @@ def test_the_installed_loader_refuses_an_impl_that_is_not_there(maker: Any, llam
     ("given", "named"), [({"policy": "maybe"}, "refuse"), ({"accept_band": "none"}, "low")]
 )
 def test_arguments_outside_their_set_are_refused(
-    maker: Any, llama: Any, given: dict[str, str], named: str
+    maker: Any, llama: Any, given: dict[str, Any], named: str
 ) -> None:
     refusal = refused(Reason.CONFLICT, lambda: load(maker).activate(llama, **given))
     assert named in refusal.what

@@ -163,13 +163,13 @@ def test_a_second_thread_is_refused_before_the_prompt_runs(swap_of: Any) -> None
 )
 def test_hosts_that_keep_another_state_are_refused(change: Any, reason: Reason) -> None:
     fields = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
-    model = nn.Module()
+    model: Any = nn.Module()
     model.config = SimpleNamespace(**fields | change)
     refused(reason, lambda: layout_of(model))
 
 
 def test_the_layout_falls_back_to_what_the_config_implies() -> None:
-    model = nn.Module()
+    model: Any = nn.Module()
     model.config = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, hidden_size=32)
     layout = layout_of(model)
     assert (layout.layers, layout.kv_heads, layout.head_dim) == (2, 4, 8)

@@ -244,7 +244,7 @@ def test_cell_digests_are_those_of_rfc_8785() -> None:
 
     from flashrt_runtime.strict_json import sha256
 
-    cell = {"b": [1, {"z": None, "é": True}], "a": "\n\u2028😀", "\U0001f600": 1, "\ue000": 2}
+    cell: Any = {"b": [1, {"z": None, "é": True}], "a": "\n\u2028😀", "\U0001f600": 1, "\ue000": 2}
     assert canonical_digest(cell, "cell") == sha256(rfc8785.dumps(cell))
     refused(Reason.SCHEMA, lambda: canonical_digest({"a": [1.5]}, "cell"))
     refused(Reason.SCHEMA, lambda: canonical_digest({"a": "\ud800"}, "cell"))

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -270,9 +271,10 @@ def test_nested_seams_are_refused(net: Any, swap_of: Any) -> None:
 
 def test_bodies_must_be_the_members(net: Any, swap_of: Any) -> None:
     one = swap_of()
+    bodies: Any
     for bodies in ({"other": one.bound.bodies["self"]}, {"self": "no module"}):
         broken = Swap(one.seam, BoundSeam(bodies, "flashrt::x", 0), one.contract, "b", "f")
-        refused(Reason.BINDING, lambda broken=broken: attach(net, [broken]))
+        refused(Reason.BINDING, partial(attach, net, [broken]))
 
 
 def test_a_failure_while_attaching_restores_everything(
