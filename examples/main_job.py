@@ -15,11 +15,11 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 WORK = Path(".flashrt")
 KEY = WORK / "keys" / "release.pem"
-RELEASE = WORK / "release"
 LEDGER = WORK / "ledger.jsonl"
 BIN = Path(sys.executable).parent
 
@@ -61,12 +61,13 @@ def key() -> list[Step]:
 
 
 def serving(model: Path) -> list[Step]:
-    """From receipts to a running route, and what it did."""
-    serve = ("python", "examples/serve.py", "--release", str(RELEASE), "--trust", f"{KEY}.pub")
+    """From receipts to a running route, and what it did. A release folder is never overwritten."""
+    release = str(WORK / "releases" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
+    serve = ("python", "examples/serve.py", "--release", release, "--trust", f"{KEY}.pub")
     return [
         Step(
             "a signed release of what was earned",
-            flashrt("publish-receipts", "--to", str(RELEASE), "--key", str(KEY)),
+            flashrt("publish-receipts", "--to", release, "--key", str(KEY)),
         ),
         Step(
             "a service that loads it, and can measure nothing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -136,7 +137,13 @@ def qualify(
 
 
 def _prefixed(say: Say, process: int, processes: int) -> Say:
-    return lambda text: say(f"[{process + 1}/{processes}] {text}")
+    """Progress with the process it is of and the seconds since that process was started."""
+    started = time.monotonic()
+
+    def tell(text: str) -> None:
+        say(f"[{process + 1}/{processes} {time.monotonic() - started:4.0f} s] {text}")
+
+    return tell
 
 
 def now() -> str:

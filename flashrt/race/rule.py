@@ -10,7 +10,7 @@ from flashrt.race.decision import Question
 from flashrt.race.series import PAIRS_PER_BLOCK
 from flashrt_runtime.reason import Reason, Refusal
 
-LOOKS = (20, 40, 80, 160, 320)
+LOOKS = (20, 40, 80, 160, 320, 640)
 
 
 @dataclass(frozen=True)
