@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CORPUS := .flashrt/corpora/ready
 BENCH := .bench-venv
-CODE := flashrt flashrt_cli flashrt_runtime catalog impls tools benchmarks examples tests
+CODE := flashrt flashrt_cli flashrt_runtime catalog impls tools benchmarks examples
 PINNED := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint requirements/constraints.txt
 

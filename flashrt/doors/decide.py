@@ -25,8 +25,27 @@ def decide(
 
     The arms are two copies of the module tree over one set of weights; ``model`` is not touched.
     """
-    from flashrt.gate.thresholds import ALPHA
     from flashrt.qualify.arm import share_weights
+    from flashrt_runtime.swap import attach
+
+    host_arm, treated_arm = share_weights(model), share_weights(model)
+    handle = attach(treated_arm, swaps)
+    try:
+        return _raced(host_arm, treated_arm, swaps, step, windows, seconds=seconds)
+    finally:
+        handle.detach()
+
+
+def _raced(
+    host_arm: torch.nn.Module,
+    treated_arm: torch.nn.Module,
+    swaps: Sequence[Swap],
+    step: Callable[..., Any],
+    windows: dict[str, torch.Tensor],
+    *,
+    seconds: float,
+) -> Because | None:
+    from flashrt.gate.thresholds import ALPHA
     from flashrt.race.clock import MachineClock
     from flashrt.race.decision import Decision, PastMargin, alpha_per_look, interval
     from flashrt.race.load import ProcStat
@@ -35,10 +54,7 @@ def decide(
     from flashrt.race.series import ratios
     from flashrt.spec import load
     from flashrt_runtime.capture import capture
-    from flashrt_runtime.swap import attach
 
-    host_arm, treated_arm = share_weights(model), share_weights(model)
-    handle = attach(treated_arm, swaps)
     try:
         host = capture(lambda **given: step(host_arm, **given), windows, name="host")
         treated = capture(lambda **given: step(treated_arm, **given), windows, name="treated")
@@ -53,7 +69,6 @@ def decide(
     rule = Rule(question=PastMargin(margin), alpha=alpha, budget_s=seconds)
     arms = {"host": lambda: _run(host), "treated": lambda: _run(treated)}
     series = race(arms, MachineClock(), ProcStat(), Random(0), rule)
-    handle.detach()
     seen = interval(ratios(series.observed()), alpha)
     if seen is None:
         return Because(Reason.NOISE, f"{len(series.kept)} usable blocks", "race")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flashrt_runtime.reason import Because, Reason
+from flashrt_runtime.reason import Because, Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
@@ -46,11 +46,17 @@ def judge_unit(
     outputs: Sequence[tuple[torch.Tensor, torch.Tensor]],
     floors: Mapping[str, float],
 ) -> Unit:
-    """Compare ``(host, treated)`` outputs, read the ledger, and hold the floors."""
+    """Compare ``(host, treated)`` outputs, read the ledger, and hold the floors.
+
+    Outputs that cannot be compared (another shape or dtype than the host's) are the unit's reason.
+    """
     from flashrt.gate.metrics import SCALE_BOUNDS
 
     ledger = handle.summary()
-    parity = _parity(outputs)
+    try:
+        parity = _parity(outputs)
+    except Refusal as refusal:
+        return Unit(structure, swaps, {}, ledger, (refusal.because(),))
     reasons = []
     if parity["nonfinite"]:
         reasons.append(Because(Reason.NONFINITE, f"{parity['nonfinite']} values", structure))
@@ -88,7 +94,7 @@ def _parity(outputs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, A
         for i, (host, treated) in enumerate(outputs)
     ]
     agree = sum(int((h.argmax(-1) == t.argmax(-1)).sum()) for h, t in outputs)
-    rows = sum(h.numel() // h.shape[-1] for h, _ in outputs)
+    rows = sum(h.numel() // (h.shape[-1] if h.dim() else 1) for h, _ in outputs)
     known = [w for w in windows if w["cosine"] is not None]
     scales = [w["scale"] for w in known]
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ def feed_of(
             for i, value in enumerate(observations)
         )
         return Feed(named, lambda o: forward(o.value))
-    closures = tuple(forward)
+    closures = tuple(forward) if isinstance(forward, Iterable) else ()
     if observations is not None or not closures or not all(callable(c) for c in closures):
         raise Refusal(
             Reason.CONFLICT,

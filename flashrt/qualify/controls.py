@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.feed import logits_of
@@ -25,6 +26,24 @@ def tensor_digest(tensor: torch.Tensor) -> str:
 def empty_control(stage: Stage, tokens: torch.Tensor, rows: int) -> list[str]:
     """Digests of two runs of the unmodified host over the same tokens; they must be equal."""
     return [tensor_digest(logits_of(stage, tokens, rows)) for _ in range(2)]
+
+
+def two_steps(frames: Sequence[torch.Tensor], rows: int) -> torch.Tensor:
+    """Tokens ``[2 * rows]`` of two steps that differ, for :func:`poison`.
+
+    Text repeats itself, and the answer to the same tokens is rightly the same. Frames in which
+    every step is alike give a second step whose last token is another one.
+    """
+    import torch
+
+    steps = [step for frame in frames for step in frame.split(rows) if step.numel() == rows]
+    first = steps[0]
+    for other in steps[1:]:
+        if not torch.equal(first, other):
+            return torch.cat([first, other])
+    changed = first.clone()
+    changed[-1] = 0 if int(first[-1]) else 1
+    return torch.cat([first, changed])
 
 
 def poison(stage: Stage, tokens: torch.Tensor, rows: int) -> dict[str, bool]:

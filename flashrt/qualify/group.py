@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.arm import Treated, build_treated
-from flashrt.qualify.controls import eager_digest, empty_control, poison
+from flashrt.qualify.controls import eager_digest, empty_control, poison, two_steps
 from flashrt.qualify.feed import Feed, logits_of
 from flashrt.qualify.job import Job
 from flashrt.qualify.request import CellRequest
@@ -34,7 +35,11 @@ class Captured:
 
 @dataclass(frozen=True)
 class Group:
-    """What the cells of one group share: the host's stage, its frames and its null race."""
+    """What the cells of one group share.
+
+    ``before`` is the digest of the host's own logits, taken before any arm was built over its
+    weights; ``nulls`` are null races by cell label.
+    """
 
     job: Job
     host: Host
@@ -44,6 +49,8 @@ class Group:
     frames: dict[str, torch.Tensor]
     feed: Feed
     shared: dict[str, Any]
+    before: str
+    nulls: dict[str, Any]
     references: dict[str, torch.Tensor]
 
 
@@ -63,7 +70,7 @@ def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> d
     """Evidence of every cell of the group, by label."""
     from flashrt.qualify.frames import judged_frames
 
-    rows, context, label = cells[0].rows, cells[0].context, cells[0].label
+    rows, context = cells[0].rows, cells[0].context
     drawn = judged_frames(
         host.tokenizer,
         frames=job.frames,
@@ -75,40 +82,70 @@ def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> d
     )
     frames = {frame.id: frame.token_ids for frame in drawn}
     first = next(iter(frames.values()))[:-1]
+    before = eager_digest(host.model, first[: max(16, rows)])
     say(f"capture the host: {cells[0].phase} of {rows}")
     captured = capture_step(host.model, rows, context, f"host_{cells[0].phase}_{rows}")
     control = empty_control(captured.stage, first, rows)
     feed = Feed(list(frames.values()), rows, context)
-    say(f"null race: {cells[0].phase} of {rows}")
     shared = {
         "empty_control": {"process": job.process, "digests": control},
-        "null": against_itself(job, label, feed, captured.stage),
         "dtype_hosts": _other_dtypes(job, cells[0], captured, feed, say),
         "judged": [frame.record() for frame in drawn],
     }
+    nulls = _nulls(job, cells, captured.stage, feed, say)
     references = {}
     if job.process == 0:
         say(f"reference logits: {len(frames)} held-out frames")
         references = {n: logits_of(captured.stage, t[:-1], rows) for n, t in frames.items()}
-    group = Group(job, host, rows, context, captured, frames, feed, shared, references)
+    group = Group(
+        job, host, rows, context, captured, frames, feed, shared, before, nulls, references
+    )
     return {cell.label: measure_cell(group, cell, say) for cell in cells}
 
 
+def _nulls(
+    job: Job, cells: list[CellRequest], stage: Stage, feed: Feed, say: Say
+) -> dict[str, Any]:
+    """A null race for every cell: one for all cells that declare the same thresholds.
+
+    A cell that was tried before has less of alpha to spend, so its series ends by another rule.
+    """
+    by_rule: dict[str, dict[str, Any]] = {}
+    found = {}
+    for cell in cells:
+        rule = json.dumps(job.rules[cell.label], sort_keys=True)
+        if rule not in by_rule:
+            say(f"null race: {cell.phase} of {cell.rows}")
+            by_rule[rule] = against_itself(job, cell.label, feed, stage)
+        found[cell.label] = by_rule[rule]
+    return found
+
+
 def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
-    """Evidence of one cell in this process; a step that cannot be captured is evidence too."""
+    """Evidence of one cell in this process.
+
+    A seam that cannot be bound, a step that cannot be captured and an output that cannot be
+    compared are evidence too: they refuse this cell and no other.
+    """
     from flashrt_runtime.reason import Refusal
 
-    job, host_stage = group.job, group.captured.stage
-    treated = build_treated(group.host.model, job.plans[cell.label]["seams"], group.rows)
-    fragment: dict[str, Any] = {**group.shared, "process": job.process}
-    say(f"capture {cell.label} ({len(treated.operators)} seams)")
+    fragment = {**group.shared, "process": group.job.process, "null": group.nulls[cell.label]}
     try:
-        captured = capture_step(treated.model, group.rows, group.context, cell.label)
+        return {**fragment, **_measured(group, cell, say)}
     except Refusal as refusal:
         return {**fragment, "refused": refusal.because().record()}
+
+
+def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
+    job, host_stage = group.job, group.captured.stage
+    treated = build_treated(group.host.model, job.plans[cell.label]["seams"], group.rows)
+    fragment: dict[str, Any] = {}
+    say(f"capture {cell.label} ({len(treated.operators)} seams)")
+    captured = capture_step(treated.model, group.rows, group.context, cell.label)
     stage = captured.stage
-    first = next(iter(group.frames.values()))
-    fragment["poison"] = {"process": job.process, **poison(stage, _twice(first, group), group.rows)}
+    frames = list(group.frames.values())
+    steps = two_steps(frames, group.rows)
+    fragment["poison"] = {"process": job.process, **poison(stage, steps, group.rows)}
     if job.process == 0:
         say(f"parity {cell.label}")
         fragment["parity_before"] = _parity(group, stage)
@@ -124,21 +161,10 @@ def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
         "weight_bytes_treated": treated.weight_bytes,
     }
     fragment["notes"] = _common_notes(treated)
-    before = eager_digest(group.host.model, first[: max(16, group.rows)])
     treated.handle.detach()
-    after = eager_digest(treated.model, first[: max(16, group.rows)])
-    fragment["rollback"] = {"process": job.process, "digests": [before, after]}
+    after = eager_digest(treated.model, frames[0][:-1][: max(16, group.rows)])
+    fragment["rollback"] = {"process": job.process, "digests": [group.before, after]}
     return fragment
-
-
-def _twice(tokens: torch.Tensor, group: Group) -> torch.Tensor:
-    """At least two steps' worth of tokens, the second different from the first."""
-    import torch
-
-    if tokens.numel() >= 2 * group.rows:
-        return tokens
-    others = list(group.frames.values())
-    return torch.cat([tokens[: group.rows], others[-1][: group.rows]])
 
 
 def _parity(group: Group, stage: Stage) -> list[dict[str, Any]]:
@@ -156,7 +182,10 @@ def _path(process: int, treated: Treated, stage: Stage) -> dict[str, Any]:
     return {
         "process": process,
         "expected": dict(treated.operators),
-        "graph_calls": {seam: stage.operators.get(seam, 0) for seam in treated.operators},
+        "graph_calls": {
+            seam: stage.seam_operators.get(seam, {}).get(operator, 0)
+            for seam, operator in treated.operators.items()
+        },
         "replays": stage.replays,
         "dispatched": report["dispatched"],
         "fallbacks": report["fallbacks"],

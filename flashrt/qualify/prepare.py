@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flashrt.document.canonical import canonical_bytes, sha256
 from flashrt.qualify.request import CellRequest
-from flashrt_runtime.reason import Refusal
+from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     from flashrt.calibration import Calibration
     from flashrt.host import Host
+    from flashrt.host.corpus import Corpus
     from flashrt.host.frames import Split
     from flashrt.host.seams import HostSeams
     from flashrt.receipt.store import Store
@@ -91,9 +92,9 @@ def prepare(
 ) -> Prepared:
     """Load the host, find its seams, split the text, and find or make the calibration.
 
-    ``calibration`` is a digest in the store; without one, the newest receipt of the store that fits
-    this host is used, and one is made when none fits and a requested scheme needs it. Raises what
-    loading, discovery and calibration raise, before anything is measured.
+    ``calibration`` is a digest in the store; without one, a receipt of the store that fits this
+    host and this text is used, and one is made when none fits and a requested scheme needs it.
+    Raises what loading, discovery and calibration raise, before anything is measured.
     """
     from flashrt.host import load
     from flashrt.host.corpus import load_corpus
@@ -104,15 +105,17 @@ def prepare(
     loaded = load(host, cache=CACHE)
     found = seams_of(loaded)
     tell("frames", note=frames)
+    corpus = load_corpus(frames, CACHE)
     split = text_frames(
         loaded.tokenizer,
-        load_corpus(frames, CACHE),
+        corpus,
         window=WINDOW,
         samples=SAMPLES,
         held_out=HELD_OUT,
         seed=seed,
     )
-    made = _calibration(loaded, found, split, requests, store, digest=calibration, tell=tell)
+    source = Source(loaded, found, corpus, split)
+    made = _calibration(source, requests, store, digest=calibration, tell=tell)
     workload = made.body["workload"] if made else split.workload()
     return Prepared(
         host_reference=host,
@@ -124,6 +127,35 @@ def prepare(
         calibration=made,
         seed=seed,
     )
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a calibration is made from, or must have been made from: host, seams and text."""
+
+    host: Host
+    found: HostSeams
+    corpus: Corpus
+    split: Split
+
+    def require_text(self, workload: dict[str, Any]) -> None:
+        """Raise :class:`Refusal` (EMPTY_CORPUS, DIGEST) unless the corpus holds these very frames.
+
+        What is held out is held out by name, and another folder may use the same names.
+        """
+        from flashrt.host.frames import frames_by_id
+
+        recorded = [*workload["frames"], *workload["held_out"]]
+        names = [frame["id"] for frame in recorded]
+        cut = frames_by_id(self.host.tokenizer, self.corpus, names, workload["window"])
+        for frame, record in zip(cut, recorded, strict=True):
+            if frame.digest != record["digest"]:
+                raise Refusal(
+                    Reason.DIGEST,
+                    "the calibration saw other text under this name",
+                    subject=frame.id,
+                    do="give the corpus it was made with, or calibrate again",
+                )
 
 
 def _documents(frames: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -140,9 +172,7 @@ def _needed(requests: Sequence[CellRequest], found: HostSeams) -> bool:
 
 
 def _calibration(
-    loaded: Host,
-    found: HostSeams,
-    split: Split,
+    source: Source,
     requests: Sequence[CellRequest],
     store: Store,
     *,
@@ -152,6 +182,7 @@ def _calibration(
     from flashrt.calibration import calibrate
     from flashrt.calibration.receipt import load_from_store
 
+    loaded, found, split = source.host, source.found, source.split
     expected = {
         "model_artifact": loaded.model_artifact,
         "binding": found.binding,
@@ -159,16 +190,20 @@ def _calibration(
         "specs": found.specs,
     }
     if digest is not None:
-        return load_from_store(store, digest, **expected)
+        given = load_from_store(store, digest, **expected)
+        source.require_text(given.body["workload"])
+        return given
     if not _needed(requests, found):
         return None
     for body in store.list("calibration"):
         if body["workload"]["name"] != split.corpus or body["workload"]["seed"] != split.seed:
             continue
         try:
-            return load_from_store(store, body["digest"], **expected)
+            fitting = load_from_store(store, body["digest"], **expected)
+            source.require_text(body["workload"])
         except Refusal:
-            continue  # made for another host or another spec; one that fits is looked for
+            continue  # made for another host, spec or text; one that fits is looked for
+        return fitting
     made = calibrate(
         loaded.model,
         found.seams,

@@ -65,13 +65,13 @@ class CellRequest:
 class Budget:
     """How much may be spent, fixed before the first sample is seen.
 
-    ``pairs`` is the most ABBA blocks of one race, ``seconds`` its longest duration, ``processes``
+    ``pairs`` is the most kept pairs of one race, ``seconds`` its longest duration, ``processes``
     the number of fresh processes, ``windows`` and ``positions`` the held-out frames and the tokens
     judged in each.
     """
 
     processes: int = 3
-    pairs: int = 160
+    pairs: int = 640
     seconds: float = 90.0
     windows: int = 8
     positions: int = 64

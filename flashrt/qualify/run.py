@@ -19,6 +19,7 @@ from flashrt.qualify.prepare import Prepared
 from flashrt.qualify.processes import run_process
 from flashrt.qualify.request import Budget, CellRequest
 from flashrt.qualify.result import CellResult
+from flashrt.qualify.unserved import unserved
 from flashrt.receipt.build import build_receipt, build_unmeasured, cell_digest
 from flashrt_runtime.reason import Because, Reason, Refusal
 
@@ -79,11 +80,8 @@ def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned]
         except Refusal as refusal:
             refused.append(CellResult(request, None, (refusal.because(),)))
             continue
-        bound = [s for s in plan["seams"] if s["outcome"] == "bind"]
-        if not bound:
-            reasons = tuple(Because.from_record(r) for r in plan["refused"][:3])
-            nothing = Because(Reason.STRUCTURE, "the scheme binds no seam here", request.label)
-            refused.append(CellResult(request, None, reasons or (nothing,)))
+        if not any(s["outcome"] == "bind" for s in plan["seams"]):
+            refused.append(CellResult(request, None, unserved(plan, request)))
             continue
         cell = build_cell(request, plan, device, software_facts())
         pipeline = cell["pipeline"]
@@ -112,6 +110,8 @@ def qualify(
 ) -> list[CellResult]:
     """Measure every cell in fresh processes and store one receipt for each.
 
+    Results are in the order of the requests, each cell once.
+
     Plans are stored before anything runs. On Ctrl-C, or when a process dies, an INCOMPLETE record
     is stored for every cell that has no receipt, and the exception goes on.
     """
@@ -131,9 +131,11 @@ def qualify(
         detail = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         because = Because(Reason.INCOMPLETE, detail, f"process {len(fragments) + 1}")
         for item in planned:
-            _store_incomplete(run, item, because)
+            _store_incomplete(run, item, because, len(fragments))
         raise
-    return results + [_judge(run, item, fragments) for item in planned]
+    results += [_judge(run, item, fragments) for item in planned]
+    order = list(dict.fromkeys(requests))
+    return sorted(results, key=lambda result: order.index(result.request))
 
 
 def _prefixed(say: Say, process: int, processes: int) -> Say:
@@ -166,7 +168,7 @@ def _job(run: Run, planned: Sequence[Planned], index: int) -> Job:
     )
 
 
-def _execution(run: Run) -> dict[str, Any]:
+def _execution(run: Run, processes: int) -> dict[str, Any]:
     from importlib import metadata
 
     return {
@@ -182,16 +184,16 @@ def _execution(run: Run) -> dict[str, Any]:
             "library": f"torch {metadata.version('torch')}",
             "precision": "float32",
         },
-        "processes": run.budget.processes,
+        "processes": processes,
     }
 
 
-def _store_incomplete(run: Run, item: Planned, because: Because) -> None:
+def _store_incomplete(run: Run, item: Planned, because: Because, done: int) -> None:
     body = build_unmeasured(
         kind="incomplete",
         cell=item.cell,
         request={"cell": item.request.text},
-        execution=_execution(run),
+        execution=_execution(run, done),
         reasons=[because],
         environment=environment(run.budget.threads),
     )
@@ -205,7 +207,7 @@ def _judge(run: Run, item: Planned, fragments: Sequence[Mapping[str, Any]]) -> C
     receipt = build_receipt(
         cell=item.cell,
         plan=item.plan["digest"],
-        execution=_execution(run),
+        execution=_execution(run, len(evidence["processes"])),
         model_artifact=run.prepared.model_artifact,
         workload={**run.prepared.workload, "held_out": mine[0]["judged"]},
         evidence=evidence,

@@ -11,6 +11,7 @@ from flashrt.qualify.job import Job
 from flashrt.qualify.prepare import Prepared
 from flashrt.qualify.processes import run_process
 from flashrt.qualify.request import Budget, CellRequest
+from flashrt.qualify.unserved import unserved
 from flashrt.race.decision import Decision, Interval, interval
 from flashrt.race.series import PAIRS_PER_BLOCK, ratios
 from flashrt_runtime.reason import Because, Reason, Refusal
@@ -46,8 +47,8 @@ def race_once(
 
     plan = prepared.plan(request)
     if not any(s["outcome"] == "bind" for s in plan["seams"]):
-        detail = plan["refused"][0]["detail"] if plan["refused"] else "the scheme binds no seam"
-        raise Refusal(Reason.FORM, detail, subject=request.label)
+        why = unserved(plan, request)[0]
+        raise Refusal(why.reason, why.detail, subject=request.label)
     name, _, version = plan["binding_manifest"]["pipeline"]["structure"].partition("@")
     gates = catalog_gates(name, int(version))
     if gates is None:

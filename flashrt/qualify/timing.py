@@ -22,8 +22,8 @@ def race_stages(
 ) -> dict[str, Any]:
     """Race two captured stages (first: the host) and return the series' JSON form.
 
-    Inputs are written before each run, outside the timed region, and are the same real tokens for
-    whichever arm runs. The seed differs by process, so that block orders do.
+    Inputs are written before each run, outside the timed region, from one rotation of real tokens
+    that both arms draw from. The seed differs by process, so that block orders do.
     """
     from flashrt.race.clock import MachineClock
     from flashrt.race.load import ProcStat

@@ -1,4 +1,4 @@
-"""A guard lets in what its contract serves; everything else runs the host, counted, with a reason."""
+"""A guard lets in what its contract serves; the rest runs the host, counted, with a reason."""
 
 from __future__ import annotations
 
