@@ -31,7 +31,6 @@ _GATES = frozenset(
         Reason.BAND_LOW,
         Reason.VERDICT,
         Reason.STATISTIC,
-        Reason.THRESHOLD,
     }
 )
 _UNMEASURED = frozenset(

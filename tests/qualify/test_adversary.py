@@ -86,7 +86,8 @@ def swap(how: str, model: nn.Module, path: str, width: int = WIDTH) -> Swap:
     seam = Seam(path, "linear_proj@1", {"self": path}, {}, {"K": WIDTH}, {})
     body = Body(how, model.get_parameter(f"{path}.weight"), path)
     contract = FormContract(torch.device("cpu"), torch.float32, width, (1, 64))
-    return Swap(seam, BoundSeam({"self": body}, "flashrt::adversary", 0), contract, "fake", "any")
+    bound = BoundSeam({"self": body}, f"flashrt::test_adversary_{how}", 0)
+    return Swap(seam, bound, contract, "fake", "any")
 
 
 @pytest.fixture
@@ -195,14 +196,15 @@ class Bypass(nn.Module):
         return right(input, self.weight)
 
 
-@pytest.mark.parametrize(("how", "calls"), [("operator", 1), ("bypass", 0)])
-def test_an_operator_that_is_not_in_the_graph_was_never_called(run_of, fake, how, calls):
+@pytest.mark.parametrize(("how", "calls"), [("operator", 1), ("bypass", 0), ("another", 0)])
+def test_a_declared_operator_that_is_not_in_the_graph_was_never_called(run_of, fake, how, calls):
     model = Projection().eval().requires_grad_(False)
     good = swap("right", model, "only")
-    body = good.bound.bodies["self"] if how == "operator" else Bypass(model.only.weight)
-    bound = BoundSeam({"self": body}, good.bound.operator, 0)
+    body = Bypass(model.only.weight) if how == "bypass" else good.bound.bodies["self"]
+    declared = "flashrt::not_this_one" if how == "another" else good.bound.operator
+    bound = BoundSeam({"self": body}, declared, 0)
     handle = attach(model, [Swap(good.seam, bound, good.contract, "fake", "any")])
-    stage = capture(lambda x: model(x), {"x": torch.ones(1, WIDTH)})
+    stage = capture(model, {"x": torch.ones(1, WIDTH)})
     stage.replay()
     path = _path(0, Treated(model, handle, {"only": bound.operator}, 0, 0, {}), stage)
     assert path["graph_calls"] == {"only": calls}
