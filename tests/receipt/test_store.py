@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,6 @@ from flashrt.document.canonical import canonical_bytes, digest_of
 from flashrt.document.problem import InputError
 from flashrt.receipt.store import Store
 from flashrt_runtime.reason import Reason, Refusal
-
-SPAWN = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -165,47 +163,42 @@ def test_a_root_that_is_a_file_is_refused(tmp_path):
     assert (tmp_path / "store").read_text() == "occupied"
 
 
-def _die_before_rename(root):
-    def die(*_):
-        os._exit(9)
+DIES = """
+import os, sys
+from pathlib import Path
+from flashrt.receipt.store import Store
+os.replace = lambda *_: os._exit(9)
+Store(Path(sys.argv[1])).put("plan", {"a": 2})
+"""
 
-    os.replace = die
-    Store(root).put("plan", {"a": 2})
+WRITES = """
+import sys
+from pathlib import Path
+from flashrt.receipt.store import Store
+store = Store(Path(sys.argv[1]))
+for i in range(25):
+    store.put("plan", {"worker": int(sys.argv[2]), "i": i})
+    store.put("plan", {"shared": i})
+"""
+
+
+def start(program, *arguments):
+    """A fresh interpreter: this one has threads of torch by now, and must not be forked."""
+    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)])
 
 
 def test_a_writer_killed_before_the_rename_leaves_no_half_record(store):
     kept = store.put("plan", {"a": 1})
-    child = SPAWN.Process(target=_die_before_rename, args=(store.root,))
-    child.start()
-    child.join(30)
-    assert child.exitcode == 9
+    assert start(DIES, store.root).wait(60) == 9
     stray = [p for p in files(store) if p.name.endswith(".tmp")]
     assert len(stray) == 1
     assert [body["digest"] for body in store.list("plan")] == [kept]
     assert store.put("plan", {"a": 2}) in {body["digest"] for body in store.list("plan")}
 
 
-def _write(root, worker, failures):
-    store = Store(root)
-    for i in range(25):
-        try:
-            store.put("plan", {"worker": worker, "i": i})
-            store.put("plan", {"shared": i})
-        except Exception as error:
-            failures.put(repr(error))
-
-
 def test_eight_processes_writing_at_once_lose_nothing(store):
-    failures = SPAWN.Queue()
-    children = [
-        SPAWN.Process(target=_write, args=(store.root, worker, failures)) for worker in range(8)
-    ]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(120)
-    assert [child.exitcode for child in children] == [0] * 8
-    assert failures.empty()
+    children = [start(WRITES, store.root, worker) for worker in range(8)]
+    assert [child.wait(120) for child in children] == [0] * 8
     bodies = list(store.list("plan"))
     assert len(bodies) == 8 * 25 + 25
     written = {(b["worker"], b["i"]) for b in bodies if "worker" in b}
