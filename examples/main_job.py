@@ -60,22 +60,27 @@ def key() -> list[Step]:
     return [] if made else [Step("a signing key, made once", flashrt("keys", "new", str(KEY)))]
 
 
-def serving(model: Path) -> list[Step]:
-    """From receipts to a running route, and what it did. A release folder is never overwritten."""
-    release = str(WORK / "releases" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
-    serve = ("python", "examples/serve.py", "--release", release, "--trust", f"{KEY}.pub")
+def publishing(release: Path) -> list[Step]:
+    """From receipts to a signed release. A release folder is never overwritten."""
+    command = flashrt("publish-receipts", "--to", str(release), "--key", str(KEY))
+    return [Step("a signed release of what was earned", command)]
+
+
+def serving(release: Path, model: Path) -> list[Step]:
+    """A running route, and what it did."""
+    serve = ("python", "examples/serve.py", "--release", str(release), "--trust", f"{KEY}.pub")
     return [
-        Step(
-            "a signed release of what was earned",
-            flashrt("publish-receipts", "--to", release, "--key", str(KEY)),
-        ),
         Step(
             "a service that loads it, and can measure nothing",
             (*serve, "--model", str(model), "--ledger", str(LEDGER)),
         ),
         Step("what ran, how often, what fell back and why", flashrt("ledger", str(LEDGER))),
-        Step("every cell, its state and its interval", flashrt("matrix")),
     ]
+
+
+def closing() -> list[Step]:
+    """The table at the end."""
+    return [Step("every cell, its state and its interval", flashrt("matrix"))]
 
 
 def converted_host() -> Path:
@@ -110,7 +115,13 @@ def main() -> int:
     matrix = ("--matrix", "all") if parser.parse_args().all else ()
     try:
         codes = run(measuring(matrix)) | run(key())
-        codes |= run(serving(converted_host()))
+        release = WORK / "releases" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        codes |= run(publishing(release))
+        if release.is_dir():
+            codes |= run(serving(release, converted_host()))
+        else:
+            print("\nnothing was earned, so there is no release to serve from", file=sys.stderr)
+        codes |= run(closing())
     except KeyboardInterrupt:
         return 130
     code = next((code for code in PRECEDENCE if code in codes), 0)

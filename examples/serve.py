@@ -19,7 +19,7 @@ import flashrt_runtime
 
 
 def main() -> int:
-    """Serve one prompt and write the ledger; exit 3 when the host ran unassisted."""
+    """Serve one prompt and write the ledger; exit 3 where the host ran, 2 without a release."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--release", required=True, help="folder that publish-receipts wrote")
     parser.add_argument("--trust", required=True, help="public key file (PEM)")
@@ -34,7 +34,11 @@ def main() -> int:
         args.model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
     ).eval()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    release = flashrt_runtime.load(args.release, trust=[Path(args.trust).read_bytes()])
+    try:
+        release = flashrt_runtime.load(args.release, trust=[Path(args.trust).read_bytes()])
+    except (flashrt_runtime.Refusal, OSError) as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
     active = release.activate(model, policy="host", scheme=args.scheme)
 
     chat = [{"role": "user", "content": args.prompt}]

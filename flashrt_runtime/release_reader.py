@@ -62,6 +62,13 @@ def _manifest(
     root: Path, trust: Sequence[bytes | str] | None, allow_unsigned: bool
 ) -> tuple[bytes, bool]:
     """The manifest's bytes and whether a trusted key signed exactly those."""
+    if not os.path.lexists(root / MANIFEST):
+        raise Refusal(
+            Reason.CONFLICT,
+            f"there is no release here: {MANIFEST} is missing",
+            subject=str(root),
+            do="name the folder that `flashrt publish-receipts --to` wrote",
+        )
     has_envelope = os.path.lexists(root / ENVELOPE)
     if trust and (has_envelope or not allow_unsigned):
         if not has_envelope:

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$LOG"
+if [ "$1" = publish-receipts ] && [ -z "$NOTHING" ]; then mkdir -p "$3"; fi
 eval "case \\"$1\\" in $CODES *) exit 0;; esac"
 """
 
@@ -75,6 +76,16 @@ def test_each_command_runs_in_order(job: Run) -> None:
         "flashrt ledger",
         "flashrt matrix",
     ]
+
+
+def test_nothing_earned_is_nothing_served(
+    job: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOTHING", "1")
+    code, log = job(qualify=3, publish_receipts=3)
+    assert code == 3
+    assert commands(log)[-2:] == ["flashrt publish-receipts", "flashrt matrix"]
+    assert "no release to serve from" in capsys.readouterr().err
 
 
 def test_all_asks_for_the_whole_matrix(job: Run) -> None:

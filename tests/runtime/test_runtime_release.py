@@ -215,7 +215,8 @@ def test_an_edited_cell_is_caught_without_a_signature(maker: Any) -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    refused(Reason.DIGEST, lambda: flashrt_runtime.load(tmp_path / "no", allow_unsigned=True))
+    for given in ({"allow_unsigned": True}, {"trust": [b"k" * 32]}):
+        refused(Reason.CONFLICT, lambda given=given: flashrt_runtime.load(tmp_path / "no", **given))
 
 
 @pytest.mark.parametrize(
