@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -224,10 +225,18 @@ def run(args: Sequence[str]) -> int:
         return _report_bug(error, debug)
 
 
+def _interrupt(_number: int, _frame: object) -> None:
+    """A CI that cancels, or a closing terminal, ends a measurement as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The ``flashrt`` program."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:  # a name that the terminal's encoding lacks is shown as an escape
             reconfigure(errors="backslashreplace")
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is signal.SIG_DFL:
+            signal.signal(ending, _interrupt)
     raise SystemExit(int(run(sys.argv[1:])))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flashrt.release.state import State
-from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store
+from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store, open_verifier
 from flashrt_cli.output import (
     Case,
     ExitCode,
@@ -89,7 +89,7 @@ def matrix(
     from flashrt.release.matrix import of_source
     from flashrt.report import page
 
-    found = of_source(open_store(store))
+    found = of_source(open_store(store), open_verifier())
     if markdown is not None:
         write_atomic(markdown, page.matrix_markdown(found).encode())
     if html is not None:

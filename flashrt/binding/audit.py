@@ -13,6 +13,7 @@ from flashrt.binding.reader import bindings_root, load_binding
 from flashrt.document import schema
 from flashrt.document.canonical import digest_of, parse_json, read_json
 from flashrt.document.problem import InputError, Problem
+from flashrt.document.read import read_regular
 from flashrt.document.yaml_source import MAX_BYTES, Document, load_yaml, parse_yaml
 from flashrt.spec import impl_manifest, reader, retirement
 from flashrt.spec.lock import FILE as LOCK_FILE
@@ -182,10 +183,7 @@ def _json(path: Path) -> Document:
 
 def _lines(path: Path) -> Iterator[Problem]:
     """A ledger: one JSON object a line."""
-    try:
-        rows = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
+    rows = read_regular(path, MAX_BYTES).splitlines()
     for number, row in enumerate(rows, start=1):
         if not row.strip():
             continue

@@ -11,6 +11,7 @@ from typing import Any, cast
 import rfc8785
 
 from flashrt.document.problem import InputError
+from flashrt.document.read import read_regular
 
 MAX_BYTES = 256 * 1024 * 1024
 
@@ -84,10 +85,7 @@ def parse_json(data: bytes, source: str) -> Any:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises :class:`InputError` for anything else."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
+    data = read_regular(path, MAX_BYTES)
     value = parse_json(data, str(path))
     if not isinstance(value, dict):
         raise InputError(str(path), 1, "$", "an object was expected")

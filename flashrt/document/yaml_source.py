@@ -10,6 +10,7 @@ import yaml
 
 from flashrt.document.canonical import sha256
 from flashrt.document.problem import InputError
+from flashrt.document.read import read_regular
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
@@ -81,10 +82,7 @@ def _build(node: yaml.Node, path: str, lines: dict[str, int], loader: Any, depth
 
 def load_yaml(path: Path) -> Document:
     """Parse a YAML file. Raises :class:`InputError` that names file, line and path."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
+    data = read_regular(path, MAX_BYTES)
     return parse_yaml(data, str(path))
 
 

@@ -44,7 +44,7 @@ def parse_expectations(
                 subject=text,
                 do=f"one of {', '.join(state.value for state in State)}",
             )
-        chosen = [r for r in requests if not name or r.text == name]
+        chosen = [r for r in requests if not name or r == _named(name, r)]
         if not chosen:
             raise Refusal(
                 Reason.CONFLICT,
@@ -54,3 +54,11 @@ def parse_expectations(
             )
         expected |= dict.fromkeys(chosen, State(state_text))
     return expected
+
+
+def _named(name: str, like: CellRequest) -> CellRequest | None:
+    """The cell that ``name`` reads as, over ``like``'s context; ``None`` if it reads as none."""
+    try:
+        return CellRequest.parse(name, like.context)
+    except Refusal:
+        return None

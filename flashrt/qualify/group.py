@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.arm import Treated, build_treated
-from flashrt.qualify.controls import eager_digest, empty_control, poison, two_steps
+from flashrt.qualify.controls import eager_digest, empty_control, poison, tensor_digest, two_steps
 from flashrt.qualify.feed import Feed, logits_of
 from flashrt.qualify.job import Job
 from flashrt.qualify.request import CellRequest
@@ -145,7 +145,8 @@ def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
     stage = captured.stage
     frames = list(group.frames.values())
     steps = two_steps(frames, group.rows)
-    fragment["poison"] = {"process": job.process, **poison(stage, steps, group.rows)}
+    first = poison(stage, steps, group.rows)
+    steady = tensor_digest(logits_of(stage, frames[0][:-1], group.rows))
     if job.process == 0:
         say(f"parity {cell.label}")
         fragment["parity_before"] = _parity(group, stage)
@@ -153,6 +154,14 @@ def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
     fragment["race"] = against_treated(job, cell.label, group.feed, host_stage, stage)
     if job.process == 0:
         fragment["parity_after"] = _parity(group, stage)
+    # Again after the race, in every process: an arm may be right for its first calls only.
+    last = poison(stage, steps, group.rows)
+    same = steady == tensor_digest(logits_of(stage, frames[0][:-1], group.rows))
+    fragment["poison"] = {
+        "process": job.process,
+        "outputs_rewritten": first["outputs_rewritten"] and last["outputs_rewritten"] and same,
+        "inputs_honoured": first["inputs_honoured"] and last["inputs_honoured"],
+    }
     fragment["path"] = _path(job.process, treated, stage)
     fragment["machine"] = {"load_before": os.getloadavg()[0]}
     fragment["setup_s"] = {"host": group.captured.setup_s, "treated": captured.setup_s}

@@ -103,6 +103,7 @@ def prepare(
 
     tell("load", note=host)
     loaded = load(host, cache=CACHE)
+    _fits(loaded, requests)
     found = seams_of(loaded)
     tell("frames", note=frames)
     corpus = load_corpus(frames, CACHE)
@@ -156,6 +157,19 @@ class Source:
                     subject=frame.id,
                     do="give the corpus it was made with, or calibrate again",
                 )
+
+
+def _fits(loaded: Host, requests: Sequence[CellRequest]) -> None:
+    """Refuse a context that the host has no positions for. Raises :class:`Refusal` (SHAPE)."""
+    most = getattr(loaded.model.config, "max_position_embeddings", None)
+    for request in requests:
+        if isinstance(most, int) and request.context > most:
+            raise Refusal(
+                Reason.SHAPE,
+                f"a context of {request.context} tokens; the host has positions for {most}",
+                subject=request.label,
+                do=f"pass --context {most} or less",
+            )
 
 
 def _documents(frames: Sequence[dict[str, Any]]) -> tuple[str, ...]:

@@ -93,7 +93,15 @@ class Budget:
             raise Refusal(
                 Reason.CONFLICT, f"seconds {seconds}, threads {threads}", subject="budget"
             )
-        count = threads or len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
+        if threads > cores:
+            raise Refusal(
+                Reason.CONFLICT,
+                f"{threads} threads on {cores} cores would measure the scheduler",
+                subject="threads",
+                do=f"at most {cores}; 0 means every core",
+            )
+        count = threads or cores
         return cls(
             processes=processes,
             seconds=seconds,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -121,21 +123,43 @@ def qualify(
     for item in planned:
         run.store.put("plan", item.plan)
     fragments: list[dict[str, Any]] = []
+    judged: list[CellResult] = []
+    failures: list[Refusal] = []
     processes = run.budget.processes
     try:
         for index in range(processes):
             say(f"process {index + 1} of {processes}")
             job = _job(run, planned, index)
             fragments.append(process(job, _prefixed(say, index, processes)))
-    except (KeyboardInterrupt, Refusal) as error:
-        detail = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        because = Because(Reason.INCOMPLETE, detail, f"process {len(fragments) + 1}")
         for item in planned:
-            _store_incomplete(run, item, because, len(fragments))
+            try:
+                judged.append(_judge(run, item, fragments))
+            except Refusal as refusal:  # a full disk must not cost the other cells their receipts
+                failures.append(refusal)
+    except BaseException as error:
+        detail = str(error) if isinstance(error, Refusal) else "interrupted"
+        because = Because(Reason.INCOMPLETE, detail, f"process {len(fragments) + 1}")
+        done = {result.request for result in judged}
+        with _undisturbed():
+            for item in planned:
+                if item.request not in done:
+                    _store_incomplete(run, item, because, len(fragments))
         raise
-    results += [_judge(run, item, fragments) for item in planned]
+    if failures:
+        raise failures[0]
     order = list(dict.fromkeys(requests))
-    return sorted(results, key=lambda result: order.index(result.request))
+    return sorted(results + judged, key=lambda result: order.index(result.request))
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back Ctrl-C while the records of an interrupted measurement are written."""
+    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prefixed(say: Say, process: int, processes: int) -> Say:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.feed import Feed
 from flashrt.qualify.job import Job
+from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
+    import torch
+
     from flashrt.race.rule import Rule
     from flashrt_runtime.capture import Stage
 
@@ -32,19 +36,28 @@ def race_stages(
     host, other = stages
     named = {"host": host, "other": other}
 
+    last: dict[str, torch.Tensor] = {}
+
     def before(arm: str, _sample: int) -> None:
         feed.load([named[arm]])
+        if arm in last:
+            last[arm].fill_(math.nan)  # a replay that writes nothing returns this
 
     rng = Random(f"{job.seed}:{job.process}:{salt}")
-    arms = {name: _once(stage) for name, stage in named.items()}
-    return race(arms, MachineClock(), ProcStat(), rng, rule, before=before).record()
+    arms = {name: _once(stage, name, last) for name, stage in named.items()}
+    series = race(arms, MachineClock(), ProcStat(), rng, rule, before=before)
+    poisoned = [name for name, output in last.items() if not bool(output.isfinite().all())]
+    if poisoned:
+        what = "a replay in the race returned the poison that its last output was filled with"
+        raise Refusal(Reason.NEVER_CALLED, what, subject=poisoned[0])
+    return series.record()
 
 
-def _once(stage: Stage) -> Callable[[], None]:
+def _once(stage: Stage, name: str, last: dict[str, torch.Tensor]) -> Callable[[], None]:
     """One run over the windows as they are: what a deployment does once inputs are in place."""
 
     def run() -> None:
-        stage.replay()
+        last[name] = stage.replay()
 
     return run
 

@@ -6,7 +6,9 @@ writes evidence as JSON. It judges nothing. Lines that begin with ``@ `` are pro
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from typing import Any
 from flashrt.document.canonical import read_json
 from flashrt.qualify.job import Job
 from flashrt.qualify.request import CellRequest
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def say(text: str) -> None:
@@ -40,8 +44,16 @@ def measure(job: Job) -> dict[str, Any]:
     return evidence
 
 
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process when its parent ends: nobody would read its evidence."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> int:
     """Read the job, measure, write the evidence file; exit 0 when it is whole."""
+    _end_with_parent()
     order, out = Path(arguments[0]), Path(arguments[1])
     evidence = measure(Job.from_record(read_json(order)))
     out.write_text(json.dumps(evidence, allow_nan=False), encoding="utf-8")

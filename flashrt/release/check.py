@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from flashrt.document import schema
-from flashrt.document.canonical import canonical_bytes, digest_of, parse_json, read_json, sha256
+from flashrt.document.canonical import (
+    MAX_BYTES,
+    canonical_bytes,
+    digest_of,
+    parse_json,
+    read_json,
+    sha256,
+)
 from flashrt.document.problem import InputError, Problem
+from flashrt.document.read import read_regular
 from flashrt.release.build import ENVELOPE, MANIFEST
 from flashrt.release.route import ranked, route_of
 from flashrt.release.signing_key import PublicKey
@@ -46,9 +54,10 @@ def open_manifest(folder: Path, trusted: Sequence[PublicKey] | None) -> dict[str
 
 def _read(path: Path, do: str = "") -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), 1, "$", error.strerror or str(error), do) from error
+        return read_regular(path, MAX_BYTES)
+    except InputError as error:
+        problem = error.problems[0]
+        raise InputError(str(path), 1, "$", problem.what, do) from error
 
 
 def _bytes_problems(folder: Path, manifest: dict[str, Any]) -> Iterator[Problem]:

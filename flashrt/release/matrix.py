@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flashrt.release.resolve import resolve
-from flashrt.release.source import Body, Source, short
+from flashrt.release.source import Body, Source, Verifier, short
 from flashrt.release.state import State
 from flashrt.report.table import Table
 from flashrt_runtime.reason import Because, Reason
@@ -154,13 +154,25 @@ def unmeasured_row(record: Body) -> Row:
     )
 
 
-def matrix(receipts: Iterable[Body], unmeasured: Iterable[Body] = ()) -> Matrix:
+def checked(row: Row, body: Body, verifier: Verifier | None) -> Row:
+    """The row as it is when the receipt verifies, else ``unknown`` with what does not hold."""
+    wrong = tuple(verifier(body)) if verifier is not None else ()
+    return replace(row, state=State.UNKNOWN, ratio=None, reasons=wrong) if wrong else row
+
+
+def matrix(
+    receipts: Iterable[Body],
+    unmeasured: Iterable[Body] = (),
+    verifier: Verifier | None = None,
+) -> Matrix:
     """Live receipts, one row a cell; of a contested cell, every receipt, as ``unknown``.
+
+    With a ``verifier``, a receipt that does not follow from its own evidence is ``unknown``.
 
     Of the records without a measurement, the last one of each cell that has no receipt.
     """
     found = resolve(receipts)
-    rows = [row_of(body) for body in found.live.values()]
+    rows = [checked(row_of(body), body, verifier) for body in found.live.values()]
     rows += [row_of(body, contested=True) for bodies in found.contested.values() for body in bodies]
     measured = {row.label for row in rows}
     last = {
@@ -174,8 +186,10 @@ def matrix(receipts: Iterable[Body], unmeasured: Iterable[Body] = ()) -> Matrix:
     return Matrix(tuple(sorted(rows, key=lambda row: (row.label, row.cell_digest, row.receipt))))
 
 
-def of_source(source: Source) -> Matrix:
-    """The matrix of a store."""
+def of_source(source: Source, verifier: Verifier | None = None) -> Matrix:
+    """The matrix of a store, its receipts recomputed by ``verifier``."""
     return matrix(
-        source.list("qualification"), [*source.list("preflight"), *source.list("incomplete")]
+        source.list("qualification"),
+        [*source.list("preflight"), *source.list("incomplete")],
+        verifier,
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flashrt.document import schema
-from flashrt.document.canonical import parse_json
+from flashrt.document.canonical import MAX_BYTES, parse_json
 from flashrt.document.problem import InputError, Problem
+from flashrt.document.read import read_regular
 from flashrt.report.table import Table
 from flashrt_runtime.reason import Reason
 
@@ -33,15 +34,15 @@ class Run:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
+        data = read_regular(path, MAX_BYTES)
+    except InputError as error:
+        if path.exists():
+            raise
         raise InputError(
             str(path), 1, "$", "there is no ledger here",
             "write one with `active.export(path)` in the program that ran the model, "
             "or run `make qualify`",
         ) from error  # fmt: skip
-    except OSError as error:
-        raise InputError(str(path), 1, "$", error.strerror or str(error)) from error
     problems: list[Problem] = []
     found = []
     for number, line in enumerate(data.split(b"\n")[: MAX_LINES + 1], start=1):

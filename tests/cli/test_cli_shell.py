@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -229,3 +230,13 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
     )
     assert done.returncode == 2
     assert b"\\u2603:1:" in done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_being_ended_is_an_interrupt(ending):
+    program = (
+        "import os, signal, sys, flashrt_cli.main as cli\n"
+        f"cli.run = lambda args: os.kill(os.getpid(), {int(ending)}) or signal.pause()\n"
+        "try:\n    cli.main()\nexcept KeyboardInterrupt:\n    sys.exit(42)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 42

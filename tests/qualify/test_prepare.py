@@ -101,3 +101,10 @@ def test_a_discovered_host_has_a_plain_decode_pipeline_and_an_identity_of_its_ow
     assert plan["binding_manifest"] == prepared.manifest
     assert plan["calibration"] is None
     assert prepared.plan(STATIC[0])["calibration"] == prepared.calibration.digest
+
+
+def test_a_context_that_the_host_has_no_positions_for_is_refused(ready):
+    with pytest.raises(Refusal) as caught:
+        ready((CellRequest.parse("fp16_weight@decode", context=100_000),))
+    assert caught.value.reason is Reason.SHAPE
+    assert "positions" in caught.value.what

@@ -161,3 +161,18 @@ def test_an_expectation_of_no_state_or_no_cell_is_refused(text, what):
         parse_expectations([text], CELLS)
     assert caught.value.reason is Reason.CONFLICT
     assert what in caught.value.what
+
+
+def test_more_threads_than_cores_are_refused():
+    cores = len(os.sched_getaffinity(0))
+    stated = {"processes": 3, "seconds": 1.0, "windows": 1, "positions": 1}
+    assert Budget.of(**stated, threads=0).threads == cores
+    with pytest.raises(Refusal, match="threads") as caught:
+        Budget.of(**stated, threads=cores + 1)
+    assert caught.value.reason is Reason.CONFLICT
+
+
+def test_an_expectation_may_name_a_cell_as_it_was_typed():
+    cells = (CellRequest.parse("fp16_weight@decode"), CellRequest.parse("none@prefill:16"))
+    expected = parse_expectations(["fp16_weight@decode=certified_fast"], cells)
+    assert expected == {cells[0]: State.CERTIFIED_FAST}

@@ -125,6 +125,18 @@ def test_an_interrupt_leaves_a_record_for_every_cell_and_goes_on(run_of, fake):
     assert list(run.store.list("qualification")) == []
 
 
+def test_any_end_is_an_attempt_that_leaves_its_record(run_of, fake):
+    def broken_pipe(job):
+        raise BrokenPipeError("whoever read the progress went away")
+
+    run = run_of()
+    fake.before = broken_pipe
+    with pytest.raises(BrokenPipeError):
+        qualify(run, (DECODE,), quiet, fake)
+    (record,) = run.store.list("incomplete")
+    assert names(record) == ["INCOMPLETE"]
+
+
 def test_a_process_that_dies_leaves_its_last_words(run_of, fake):
     def die(job):
         raise Refusal(Reason.INCOMPLETE, "ended with code -9: out of memory", subject="process 0")

@@ -152,3 +152,12 @@ def test_dead_and_unearned_receipts_do_not_answer(make):
     make.receipt(supersedes=first, evidence={"rollback": []})
     assert [c.serves for c in consider(receipts(make), asked())] == [False, False]
     assert {c.dead is None for c in consider(receipts(make), asked())} == {True, False}
+
+
+def test_a_receipt_that_does_not_follow_from_its_evidence_is_unknown(make):
+    make.receipt()
+    wrong = Because(Reason.VERDICT, "the samples say otherwise", "$.verdict.state")
+    (row,) = of_source(make.store, lambda body: [wrong]).rows
+    assert (row.state, row.ratio, row.reasons) == (State.UNKNOWN, None, (wrong,))
+    (row,) = of_source(make.store, lambda body: []).rows
+    assert row.state is not State.UNKNOWN
