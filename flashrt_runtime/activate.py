@@ -133,10 +133,13 @@ class Release:
         *,
         form: tuple[str, ...] = ("compile",),
         phase: str = "decode",
+        rows: int | None = None,
+        context: int | None = None,
         binder: Binder | None = None,
     ) -> Active:
         """Bind the best route that fits this model and machine exactly, and capture its form.
 
+        ``rows`` and ``context`` (positions) choose the shape where the release has several.
         All or nothing: on any failure the model is as it was. Raises :class:`Refusal`:
         TRAINING, UNKNOWN_CELL with the first fact that differs, REVOKED, AMBIGUOUS, BAND_LOW, the
         receipt's reason below ``certified_fast``, BINDING, UNCAPTURABLE, NEVER_CALLED. With
@@ -148,7 +151,8 @@ class Release:
             what = "the model is in training mode"
             raise Refusal(Reason.TRAINING, what, do="call model.eval() first")
         try:
-            return self._activate(model, chosen, Want(phase, scheme, accepted), form, binder)
+            want = Want(phase, scheme, accepted, rows, context)
+            return self._activate(model, chosen, want, form, binder)
         except Refusal as refusal:
             if chosen is Policy.REFUSE:
                 raise

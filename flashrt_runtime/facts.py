@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashrt_runtime.identity import checkpoint_digest, dtype_name
+from flashrt_runtime.identity import architecture_digest, checkpoint_digest, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,7 @@ class Facts:
     device: dict[str, Any]
     software: dict[str, str | None]
     checkpoint_digest: str | None
+    architecture_digest: str | None
     dtype: str | None
     form: tuple[str, ...]
 
@@ -127,6 +128,7 @@ def model_facts(model: torch.nn.Module, form: tuple[str, ...]) -> Facts:
         device=device_facts(device) if device is not None else device_facts("meta"),
         software=software_facts(),
         checkpoint_digest=checkpoint_digest(model.state_dict().items()),
+        architecture_digest=architecture_digest(model),
         dtype=floating_dtype(model),
         form=form,
     )

@@ -25,11 +25,17 @@ class AcceptBand(Enum):
 
 @dataclass(frozen=True)
 class Want:
-    """What the caller asks for beside the facts. ``scheme`` ``None`` takes the best by rank."""
+    """What the caller asks for beside the facts. ``scheme`` ``None`` takes the best by rank.
+
+    ``rows`` and ``context`` (positions) choose among routes of several shapes; ``None`` takes the
+    only shape there is.
+    """
 
     phase: str = "decode"
     scheme: str | None = None
     accept_band: AcceptBand | None = None
+    rows: int | None = None
+    context: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,16 @@ def _pairs(route: Route, facts: Facts, want: Want) -> Iterator[tuple[str, Any, A
     artifact = cell["model_artifact"]
     digest = facts.checkpoint_digest
     yield "model_artifact.checkpoint_digest", artifact.get("checkpoint_digest"), digest
+    # A cell measured before this fact was recorded has none, and none never matches.
+    digest = facts.architecture_digest
+    yield "model_artifact.architecture_digest", artifact.get("architecture_digest"), digest
     yield "model_artifact.dtype", artifact.get("dtype"), facts.dtype
     yield "form", cell["form"], list(facts.form)
     yield "shape.phase", cell["shape"]["phase"], want.phase
+    if want.rows is not None:
+        yield "shape.rows", cell["shape"]["rows"], want.rows
+    if want.context is not None:
+        yield "shape.context", cell["shape"]["context"], want.context
     if want.scheme is not None:
         yield "precision.scheme", route.scheme, want.scheme
 
@@ -65,7 +78,7 @@ def first_mismatch(route: Route, facts: Facts, want: Want | None = None) -> Mism
     """The first fact of the route's cell that is not exactly the one found, or ``None``.
 
     A fact that could not be read (``None``) never matches. Order: device, software, checkpoint,
-    dtype, form, phase, scheme.
+    architecture, dtype, form, phase, rows, context, scheme.
     """
     chosen = want if want is not None else Want(phase=route.cell["shape"]["phase"])
     for position, (fact, expected, found) in enumerate(_pairs(route, facts, chosen)):
@@ -119,6 +132,20 @@ def _short(content: ReleaseContent, route: Route, want: Want) -> Because | None:
     return None
 
 
+def _one_shape(content: ReleaseContent, usable: list[Route]) -> None:
+    """Refuse several shapes: a rank says nothing about a route of another shape."""
+    shapes = [route.cell["shape"] for route in usable]
+    found = sorted({(shape["rows"], shape["context"]) for shape in shapes})
+    if len(found) > 1:
+        listed = "; ".join(f"rows={rows} context={context}" for rows, context in found)
+        raise Refusal(
+            Reason.AMBIGUOUS,
+            f"routes of {len(found)} shapes fit: {listed}",
+            subject=content.name,
+            do="pass rows= or context=",
+        )
+
+
 def choose(content: ReleaseContent, facts: Facts, want: Want) -> Route:
     """The route with the best rank among those whose cell is exactly these facts.
 
@@ -142,6 +169,7 @@ def choose(content: ReleaseContent, facts: Facts, want: Want) -> Route:
         route, because = short[0]
         assert because is not None
         raise Refusal(because.reason, because.detail, subject=route.cell_digest)
+    _one_shape(content, usable)
     if len(usable) > 1 and usable[0].rank == usable[1].rank:
         what = f"two routes of rank {usable[0].rank} fit"
         do = "name one with scheme="

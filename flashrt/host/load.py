@@ -78,7 +78,7 @@ def _load(folder: Path, name: str, dtype: str, provenance: str, binding: str | N
     import torch
 
     from flashrt.host.folder import check_folder
-    from flashrt_runtime.identity import checkpoint_digest
+    from flashrt_runtime.identity import architecture_digest, checkpoint_digest
 
     config = check_folder(folder)
     model = _model(folder, name, getattr(torch, dtype))
@@ -86,6 +86,7 @@ def _load(folder: Path, name: str, dtype: str, provenance: str, binding: str | N
         "name": name,
         "family": str(config.get("model_type", "unknown")),
         "checkpoint_digest": checkpoint_digest(model.state_dict().items()),
+        "architecture_digest": architecture_digest(model),
         "dtype": dtype,
         "tokenizer_digest": _tokenizer_digest(folder),
         "parameters": sum(p.numel() for p in model.parameters()),

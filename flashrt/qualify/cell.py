@@ -7,6 +7,8 @@ from typing import Any
 from flashrt.document.canonical import canonical_bytes, sha256
 from flashrt.qualify.request import CellRequest
 
+_ARTIFACT = ("family", "checkpoint_digest", "architecture_digest", "dtype")
+
 
 def cell_digest(cell: dict[str, Any]) -> str:
     """The claim's identity: ``sha256`` of the cell's canonical bytes."""
@@ -43,7 +45,7 @@ def build_cell(
         "pipeline": _spec_record(load(pipeline)),
         "binding": dict(plan["binding"]),
         "model_artifact": {
-            key: plan["model_artifact"][key] for key in ("family", "checkpoint_digest", "dtype")
+            key: plan["model_artifact"][key] for key in _ARTIFACT if key in plan["model_artifact"]
         },
         "precision": {
             "scheme": request.scheme,

@@ -16,8 +16,9 @@ def _conflict(path: str, detail: str) -> Because:
 def contradictions(body: dict[str, Any]) -> Iterator[Because]:
     """Contradictions within one receipt that satisfies its schema."""
     cell, model, evidence = body["cell"], body["model_artifact"], body["evidence"]
-    for key in ("family", "checkpoint_digest", "dtype"):
-        if cell["model_artifact"][key] != model[key]:
+    for key in ("family", "checkpoint_digest", "architecture_digest", "dtype"):
+        # Receipts of before the architecture was recorded have it in neither place.
+        if cell["model_artifact"].get(key) != model.get(key):
             yield _conflict(f"$.model_artifact.{key}", "differs from the cell's")
     if body["execution"]["processes"] != len(evidence["processes"]):
         yield _conflict("$.execution.processes", f"{len(evidence['processes'])} left evidence")

@@ -56,6 +56,18 @@ def test_the_same_folder_has_the_same_identity(host_folder: Path, tmp_path: Path
     assert load(f"transformers:{copy}").model_artifact == first
 
 
+def test_another_setting_of_the_config_is_another_architecture(host_folder: Path) -> None:
+    before = load(f"transformers:{host_folder}", dtype="bfloat16").model_artifact
+    path = host_folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"hidden_act": "gelu"}))
+    after = load(f"transformers:{host_folder}").model_artifact
+    assert after["architecture_digest"] != before["architecture_digest"]
+    path.write_text(json.dumps(config))
+    again = load(f"transformers:{host_folder}").model_artifact
+    assert again["architecture_digest"] == before["architecture_digest"]
+
+
 def test_another_tokenizer_is_another_artifact(host_folder: Path) -> None:
     before = load(f"transformers:{host_folder}").model_artifact
     path = host_folder / "tokenizer.json"

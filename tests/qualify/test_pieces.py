@@ -55,6 +55,15 @@ def test_a_cell_names_what_was_bound_and_where(cell, prepared):
     assert {impl["backend"] for impl in cell["impls"]} == {"cpu_fp16"}
 
 
+def test_a_cell_carries_the_architecture_where_the_plan_has_it(cell, prepared):
+    plan = prepared.plan(DECODE)
+    named = plan["model_artifact"]["architecture_digest"]
+    assert cell["model_artifact"]["architecture_digest"] == named
+    old = {k: v for k, v in plan["model_artifact"].items() if k != "architecture_digest"}
+    before = build_cell(DECODE, {**plan, "model_artifact": old}, DEVICE, {})
+    assert set(before["model_artifact"]) == {"family", "checkpoint_digest", "dtype"}
+
+
 def test_a_calibrated_cell_names_its_calibration(prepared):
     request = CellRequest.parse("int8_static@decode")
     cell = build_cell(request, prepared.plan(request), DEVICE, {})

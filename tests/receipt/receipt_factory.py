@@ -146,6 +146,7 @@ def cell(**changes: Any) -> dict[str, Any]:
         "model_artifact": {
             "family": "llama",
             "checkpoint_digest": digest("checkpoint"),
+            "architecture_digest": digest("architecture"),
             "dtype": "float32",
         },
         "precision": {
@@ -210,6 +211,7 @@ def receipt(gate: Thresholds | None = None, **changes: Any) -> dict[str, Any]:
             "name": "smollm2",
             "family": "llama",
             "checkpoint_digest": digest("checkpoint"),
+            "architecture_digest": digest("architecture"),
             "dtype": "float32",
             "tokenizer_digest": digest("tokenizer"),
             "parameters": 134_515_008,

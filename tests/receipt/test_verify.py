@@ -69,6 +69,10 @@ def set_at(path, value):
     [
         (set_at(("model_artifact", "family"), "qwen3"), "$.model_artifact.family"),
         (set_at(("model_artifact", "dtype"), "bfloat16"), "$.model_artifact.dtype"),
+        (
+            set_at(("model_artifact", "architecture_digest"), "sha256:" + "0" * 64),
+            "$.model_artifact.architecture_digest",
+        ),
         (set_at(("execution", "processes"), 9), "$.execution.processes"),
         (set_at(("execution", "started_at"), "2027-01-01T00:00:00Z"), "$.execution.ended_at"),
         (set_at(("execution", "started_at"), "2027-99-01T00:00:00Z"), "$.execution"),

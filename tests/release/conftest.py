@@ -102,6 +102,7 @@ class Maker:
     def artifact(self) -> dict[str, Any]:
         return {
             "name": "tiny", "family": "llama", "checkpoint_digest": DIGEST["weights"],
+            "architecture_digest": DIGEST["weights"],
             "dtype": "float32", "tokenizer_digest": None, "parameters": 1000,
             "provenance": "made for tests",
         }  # fmt: skip
@@ -115,7 +116,8 @@ class Maker:
             },
             "binding": {"name": "tiny", "digest": DIGEST["binding"]},
             "model_artifact": {
-                k: self.artifact()[k] for k in ("family", "checkpoint_digest", "dtype")
+                k: self.artifact()[k]
+                for k in ("family", "checkpoint_digest", "architecture_digest", "dtype")
             },
             "precision": {
                 "scheme": scheme, "weights": "float16", "activations": "float32",

@@ -173,6 +173,7 @@ class Maker:
             "model_artifact": {
                 "family": "llama",
                 "checkpoint_digest": facts.checkpoint_digest,
+                "architecture_digest": facts.architecture_digest,
                 "dtype": facts.dtype,
             },
             "precision": {"scheme": "fp16_weight"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import flashrt_runtime
 from flashrt_runtime.activate import Release, make_swap
 from flashrt_runtime.contract import Seam
+from flashrt_runtime.identity import architecture_digest
 from flashrt_runtime.reason import Reason, Refusal
 from flashrt_runtime.seat import Seat
 
@@ -33,12 +35,13 @@ def test_a_route_runs_from_release_to_ledger(
     maker: Any, llama: Any, ffn_binder: Any, tmp_path: Path
 ) -> None:
     expected = llama.generate(PROMPT, max_new_tokens=8, do_sample=False)
-    host = llama.model.layers[0].mlp
+    host, computed = llama.model.layers[0].mlp, architecture_digest(llama)
     maker.add()
     release = load(maker)
     active = release.activate(llama, binder=ffn_binder)
     assert active.handle is not None
     assert isinstance(llama.model.layers[0].mlp, Seat)
+    assert architecture_digest(llama) == computed
     assert torch.equal(active.generate(PROMPT, 8), expected)
     seam = active.handle.report()["model.layers.0.mlp"]
     assert (seam.calls, seam.dispatched, seam.fallbacks, seam.replayed) == (0, 1, 0, 7)
@@ -89,6 +92,47 @@ def test_one_weight_that_differs_is_another_checkpoint(
     llama.lm_head.weight[0, 0] += 1e-6
     refusal = refused(Reason.UNKNOWN_CELL, lambda: release.activate(llama, binder=ffn_binder))
     assert "checkpoint_digest" in refusal.what
+
+
+def other_architecture(kind: str, llama: Any) -> Any:
+    """A model of the same weights that computes something else."""
+    if kind == "config":
+        config = copy.deepcopy(llama.config)
+        config.hidden_act = "gelu"
+        other = type(llama)(config).eval()
+        other.load_state_dict(llama.state_dict())
+        return other
+    mlp = llama.model.layers[0].mlp
+    if kind == "subclass":
+        mlp.__class__ = type("Scaled", (type(mlp),), {"forward": lambda self, x: x * 3})
+    else:
+        mlp.forward = lambda x: x * 3
+    return llama
+
+
+@pytest.mark.parametrize("kind", ["config", "subclass", "forward"])
+def test_the_same_weights_in_another_architecture_are_refused(
+    maker: Any, llama: Any, ffn_binder: Any, kind: str
+) -> None:
+    maker.add()
+    release = load(maker)
+    other = other_architecture(kind, llama)
+    refusal = refused(Reason.UNKNOWN_CELL, lambda: release.activate(other, binder=ffn_binder))
+    assert "model_artifact.architecture_digest" in refusal.what
+    assert not isinstance(other.model.layers[0].mlp, Seat)
+
+
+def test_the_shape_of_a_route_is_asked_for_by_name(maker: Any, llama: Any, ffn_binder: Any) -> None:
+    for context in (32, 48):
+        shape = {"phase": "decode", "batch": 1, "rows": 1, "context": context}
+        maker.add(maker.cell(shape=shape), rank=0)
+    release = load(maker)
+    refused(Reason.AMBIGUOUS, lambda: release.activate(llama, binder=ffn_binder))
+    refused(Reason.UNKNOWN_CELL, lambda: release.activate(llama, rows=2, binder=ffn_binder))
+    active = release.activate(llama, rows=1, context=48, binder=ffn_binder)
+    assert active.route is not None
+    assert active.route.cell["shape"]["context"] == 48
+    active.detach()
 
 
 @pytest.mark.parametrize("policy", ["refuse", "host"])

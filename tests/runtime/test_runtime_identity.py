@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from flashrt_runtime.identity import checkpoint_digest, file_digest
+from flashrt_runtime.identity import architecture_digest, checkpoint_digest, file_digest
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -60,6 +62,40 @@ def test_a_tensor_without_dense_bytes_is_refused(kind: str) -> None:
     with pytest.raises(Refusal) as caught:
         checkpoint_digest([("w", made)])
     assert caught.value.reason is Reason.LAYOUT
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "counts"),
+    [
+        ("hidden_act", "gelu", True),
+        ("rms_norm_eps", 1e-3, True),
+        ("rope_parameters", {"rope_theta": 1.0, "rope_type": "default"}, True),
+        ("_name_or_path", "elsewhere", False),
+        ("transformers_version", "0", False),
+        ("architectures", ["LlamaForCausalLM"], False),
+        ("use_cache", False, False),
+        ("_attn_implementation", "eager", False),
+    ],
+)
+def test_a_config_counts_by_what_it_computes(
+    llama: Any, name: str, value: Any, counts: bool
+) -> None:
+    before = architecture_digest(llama)
+    setattr(llama.config, name, value)
+    assert (architecture_digest(llama) != before) is counts
+
+
+def test_an_architecture_is_its_modules_classes_at_every_path() -> None:
+    shared = torch.nn.ReLU()
+    model = torch.nn.Sequential(shared, torch.nn.Identity(), shared)
+    before = architecture_digest(model)
+    assert architecture_digest(copy.deepcopy(model)) == before
+    unshared = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Identity(), torch.nn.ReLU())
+    assert architecture_digest(unshared) == before
+    model[2] = torch.nn.SiLU()
+    assert architecture_digest(model) != before
+    unshared[0].forward = torch.nn.functional.silu
+    assert architecture_digest(unshared) != before
 
 
 def test_a_file_is_hashed_again_when_it_changes(tmp_path: Path) -> None:

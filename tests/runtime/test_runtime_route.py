@@ -50,6 +50,8 @@ def test_the_exact_cell_is_chosen_by_rank(maker: Any, here: Facts) -> None:
         ("software", "torch", "1.0"),
         ("software", "transformers", None),
         ("model_artifact", "checkpoint_digest", "sha256:" + "0" * 64),
+        ("model_artifact", "architecture_digest", "sha256:" + "0" * 64),
+        ("model_artifact", "architecture_digest", None),
         ("model_artifact", "dtype", "bfloat16"),
     ],
 )
@@ -127,6 +129,34 @@ def test_two_cells_of_one_rank_are_ambiguous(maker: Any, here: Facts) -> None:
     maker.add(maker.cell(precision={"scheme": "none"}), rank=0)
     refused(Reason.AMBIGUOUS, lambda: chosen(maker, here))
     assert chosen(maker, here, scheme="none").scheme == "none"
+
+
+def shape(phase: str, rows: int, context: int) -> dict[str, Any]:
+    return {"phase": phase, "batch": 1, "rows": rows, "context": context}
+
+
+def test_routes_of_two_contexts_are_chosen_by_context(maker: Any, here: Facts) -> None:
+    near = maker.add(maker.cell(shape=shape("decode", 1, 32)), rank=0)
+    # Ranks are among routes of one shape: a lower one of another shape is no answer either.
+    far = maker.add(maker.cell(shape=shape("decode", 1, 64)), rank=1)
+    refusal = refused(Reason.AMBIGUOUS, lambda: chosen(maker, here, scheme="fp16_weight"))
+    assert "rows=1 context=32; rows=1 context=64" in refusal.what
+    assert "rows= or context=" in refusal.do
+    assert chosen(maker, here, context=32).receipt == near
+    assert chosen(maker, here, context=64).receipt == far
+    refusal = refused(Reason.UNKNOWN_CELL, lambda: chosen(maker, here, context=48))
+    assert "shape.context: expected " in refusal.what
+    assert "found 48" in refusal.what
+
+
+def test_routes_of_two_prefill_rows_are_chosen_by_rows(maker: Any, here: Facts) -> None:
+    few = maker.add(maker.cell(shape=shape("prefill", 16, 256)), rank=0)
+    many = maker.add(maker.cell(shape=shape("prefill", 256, 256)), rank=0)
+    refused(Reason.AMBIGUOUS, lambda: chosen(maker, here, phase="prefill", context=256))
+    assert chosen(maker, here, phase="prefill", rows=16).receipt == few
+    assert chosen(maker, here, phase="prefill", rows=256, context=256).receipt == many
+    refusal = refused(Reason.UNKNOWN_CELL, lambda: chosen(maker, here, phase="prefill", rows=1))
+    assert "shape.rows: expected 16, found 1" in refusal.what
 
 
 def test_states_below_certified_fast_are_not_activated(maker: Any, here: Facts) -> None:
