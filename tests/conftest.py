@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def not_in_ci() -> Iterator[None]:
+    """Commands print for a person unless a test says otherwise, on a CI machine as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CI_VARIABLES:
+            patch.delenv(name, raising=False)
+        yield
+
 
 WORDS = [f"w{i}" for i in range(90)]
 
