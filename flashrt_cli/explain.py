@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store
+from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store, open_verifier
 from flashrt_cli.output import ExitCode, FormatOption, Output, emit, finish
 
 if TYPE_CHECKING:
-    from flashrt.receipt.store import Store
-    from flashrt.release.explain import Fact
+    from flashrt.release.explain import Considered
+    from flashrt.release.facts import Fact
+    from flashrt.release.source import Body
     from flashrt_runtime.reason import Reason
 
 
@@ -49,19 +50,9 @@ def _explain_reason(reason: Reason) -> Output:
     )
 
 
-def _device_facts(device: str) -> list[Fact]:
-    from flashrt.release.explain import Fact
-
-    cuda = re.fullmatch(r"sm_?(\d+)(\d)", device)
-    if cuda:
-        arch = f"{cuda[1]}.{cuda[2]}"
-        return [Fact("cell.device.class", "cuda"), Fact("cell.device.arch", arch)]
-    return [Fact("cell.device.class", device)]
-
-
 def _facts_here(device: str) -> list[Fact]:
     """This machine's own facts, as the runtime reads them."""
-    from flashrt.release.explain import Fact
+    from flashrt.release.facts import Fact
     from flashrt_runtime.facts import device_facts, software_facts
 
     try:
@@ -74,11 +65,11 @@ def _facts_here(device: str) -> list[Fact]:
     ]
 
 
-def _unmeasured(store: Store) -> list[str]:
+def _unmeasured(records: Sequence[Body]) -> list[str]:
     """What was tried without a measurement, and how to make one."""
     from flashrt.release.matrix import unmeasured_row
 
-    rows = [unmeasured_row(r) for kind in ("preflight", "incomplete") for r in store.list(kind)]
+    rows = [unmeasured_row(record) for record in records]
     lines = [f"not measured: {row.label}: {'; '.join(map(str, row.reasons))}" for row in rows]
     return [*sorted(set(lines)), "run `flashrt qualify` to earn a receipt"]
 
@@ -93,18 +84,38 @@ def _published(release: Path) -> list[dict[str, Any]]:
     return [read_json(release / "receipts" / f"{hex_of(r['receipt'])}.json") for r in routes]
 
 
+def _title(considered: Sequence[Considered]) -> str:
+    answer = next((c for c in considered if c.serves), None)
+    if answer is not None:
+        return f"receipt {answer.receipt['digest']} answers"
+    if not considered:
+        return "unknown cell: there is no receipt"
+    contested = next((c.dead for c in considered if c.contested), None)
+    if contested is not None:
+        return f"unknown cell: {contested.detail}; withdraw all but one with --revoke"
+    if considered[0].mismatch is not None:
+        return f"unknown cell: none of {len(considered)} receipts has exactly these facts"
+    return "unknown cell: its receipt earned nothing, or is not live"
+
+
 def explain(
     subject: Annotated[
-        str | None, typer.Argument(help="A cell's or a receipt's digest, or a reason (FRT004).")
+        str | None,
+        typer.Argument(
+            metavar="CELL|REASON",
+            help="A cell: its digest, a receipt's, or SCHEME@PHASE[:ROWS]; or a reason (FRT004).",
+        ),
     ] = None,
     *,
     host: Annotated[str | None, typer.Option(help="Name of the host, e.g. smollm2.")] = None,
     scheme: Annotated[str | None, typer.Option(help="Scheme, e.g. fp16_weight.")] = None,
     phase: Annotated[str | None, typer.Option(help="decode or prefill.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows of one step.")] = None,
-    context: Annotated[int | None, typer.Option(help="Positions of the static cache.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, or an arch such as sm90.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences in one step.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows of one step.")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Positions of the static cache.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, or an arch such as sm90.")] = None,
     anywhere: Annotated[
         bool, typer.Option("--anywhere", help="Leave this machine's own facts out.")
     ] = False,
@@ -115,51 +126,30 @@ def explain(
     fmt: FormatOption = None,
 ) -> None:
     """Say why a cell has, or has not, a receipt; or what a reason means."""
-    from flashrt.release.explain import Fact, consider, table
-    from flashrt.release.source import matches
+    from flashrt.release.asked import Words, named
+    from flashrt.release.explain import consider, table
 
     reason = _reason(subject) if subject else None
     if reason is not None:
         emit(_explain_reason(reason), fmt)
         finish()
-    asked: list[tuple[str, Any]] = [
-        ("model_artifact.name", host),
-        ("cell.precision.scheme", scheme),
-        ("cell.shape.phase", phase),
-        ("cell.shape.batch", batch),
-        ("cell.shape.rows", rows),
-        ("cell.shape.context", context),
-    ]
-    facts = [Fact(name, value) for name, value in asked if value is not None]
-    facts += _device_facts(device) if device else []
-    if device and not anywhere:
-        facts += _facts_here(device)
     opened = open_store(store)
     receipts = list(opened.list("qualification")) if release is None else _published(release)
-    if subject:
-        receipts = [
-            r
-            for r in receipts
-            if matches(r["cell_digest"], subject) or matches(r["digest"], subject)
-        ]
-    considered = consider(receipts, facts)
-    answer = next((c for c in considered if c.serves), None)
-    if answer is not None:
-        title = f"receipt {answer.receipt['digest']} answers"
-    elif not considered:
-        named = f" named {subject}" if subject else ""
-        title = f"unknown cell: no receipt was found{named}"
-    elif considered[0].mismatch is not None:
-        title = f"unknown cell: none of {len(considered)} receipts has exactly these facts"
-    else:
-        title = "unknown cell: its receipt earned nothing, or is not live"
+    tried = [r for kind in ("preflight", "incomplete") for r in opened.list(kind)]
+    records = [*receipts, *tried]
+    words = Words(host, scheme, phase, batch, rows, context, device)
+    words.check(records)
+    facts = [*(named(subject, records) if subject else []), *words.facts()]
+    facts += _facts_here(device) if device and not anywhere else []
+    considered = consider(receipts, facts, open_verifier() if release is None else None)
+    answered = any(c.serves for c in considered)
     emit(
         Output(
-            title=title,
+            title=_title(considered),
             tables=[table(considered)] if considered else [],
-            lines=_unmeasured(opened) if answer is None and release is None else [],
-            data={"answers": answer is not None, "considered": [c.record() for c in considered]},
+            lines=_unmeasured(tried) if not answered and release is None else [],
+            data={"answers": answered, "considered": [c.record() for c in considered]},
         ),
         fmt,
     )
-    finish(ExitCode.OK if answer is not None else ExitCode.NOT_MEASURED)
+    finish(ExitCode.OK if answered else ExitCode.NOT_MEASURED)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # help needs no command's imports.
 COMMANDS: dict[str, str] = {
     "validate": "Check specs, bindings, impl manifests and receipts against their schemas.",
-    "discover": "List the seams of a host, and what was refused and why.",
+    "discover": "List the seams of a host, what was refused and why, and what its binding proves.",
     "calibrate": "Measure a host's calibration points on real frames and write a receipt.",
     "qualify": "Race and gate cells against the host, and write their receipts.",
     "race": "Time one treated arm against the host in the captured form.",
@@ -182,18 +182,12 @@ def _report_bug(error: Exception, debug: bool) -> ExitCode:
     return ExitCode.BUG
 
 
-def _pipe_closed() -> ExitCode:
-    """Whoever read stdout went away: keep Python from complaining again when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
-    return ExitCode.PIPE_CLOSED
-
-
 def _invoke(args: list[str]) -> int:
-    """Run one command; what Typer makes of a closed pipe and of Ctrl-C is undone."""
+    """Run one command; what Typer makes of Ctrl-C and of a worker's closed pipe is undone."""
     try:
         code = typer.main.get_command(app).main(args, prog_name="flashrt", standalone_mode=False)
     except SystemExit as error:
-        # Typer turns a closed pipe into status 1, which says "a gate failed" here.
+        # Typer takes any closed pipe for stdout's and ends with 1: here, "a gate failed".
         if isinstance(error.__context__, BrokenPipeError):
             raise error.__context__ from None
         raise
@@ -203,11 +197,10 @@ def _invoke(args: list[str]) -> int:
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def run(args: Sequence[str]) -> int:
-    """Run one command line (without the program's name) and return its exit code."""
+def _run(rest: list[str]) -> int:
+    from flashrt_cli.delivery import Undelivered
     from flashrt_runtime.reason import Refusal
 
-    rest = list(args)
     debug = _take_flag(rest, "--debug")
     try:
         return _invoke(rest)
@@ -216,13 +209,20 @@ def run(args: Sequence[str]) -> int:
         return ExitCode.REFUSED
     except Refusal as error:
         return report_refusal(error, rest)
-    except BrokenPipeError:
-        return _pipe_closed()
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
+    except Undelivered:
+        raise
     except Exception as error:
         return _report_bug(error, debug)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and return its exit code."""
+    from flashrt_cli.delivery import deliver
+
+    return deliver(lambda: _run(list(args)))
 
 
 def _interrupt(_number: int, _frame: object) -> None:

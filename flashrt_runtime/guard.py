@@ -83,13 +83,16 @@ RUN = Judgement(Outcome.RUN)
 
 
 def width_of(seam: Seam) -> int:
-    """Width of the seam's input: its dim ``D``, or ``K`` for a plain projection.
+    """Width of the seam's input: its dim ``D``, ``K`` for a plain projection, or a whole patch.
 
-    Raises :class:`Refusal` (BINDING) when the seam has neither.
+    Raises :class:`Refusal` (BINDING) when the seam has none of them.
     """
+    dims = seam.dims
     for name in ("D", "K"):
-        if name in seam.dims:
-            return seam.dims[name]
+        if name in dims:
+            return dims[name]
+    if dims.keys() >= {"C", "Pt", "Ph", "Pw"}:
+        return dims["C"] * dims["Pt"] * dims["Ph"] * dims["Pw"]
     raise Refusal(Reason.BINDING, "the seam has no input width (D or K)", subject=seam.id)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flashrt_runtime import arch
-from flashrt_runtime.contract import BindRequest, BoundSeam
+from flashrt_runtime.contract import BindRequest, BoundSeam, Seam
 from flashrt_runtime.reason import Reason, Refusal
 
 PACKAGE = "flashrt_runtime.impls"
@@ -38,6 +38,7 @@ class Form:
     weights: str
     activations: str
     variants: Mapping[str, tuple[str, ...]]
+    weight_scales: str = "none"  # what one scale of a packed weight stands for
 
     def serves_rows(self, rows: int) -> bool:
         """Whether the number of rows is inside the band."""
@@ -158,6 +159,7 @@ def _form(raw: Mapping[str, Any]) -> Form:
         weights=str(raw["weights"]),
         activations=str(raw["activations"]),
         variants={axis: tuple(values) for axis, values in raw["variants"].items()},
+        weight_scales=str(raw.get("weight_scales", "none")),
     )
 
 
@@ -188,14 +190,16 @@ def select(
     rows: int,
     variant: Mapping[str, str] | None = None,
     *,
+    dtype: str | None = None,
     known: Iterable[Manifest] | None = None,
 ) -> ImplForm:
     """The one form that executes the scheme's decision for this call.
 
     ``device`` is ``"cpu"`` or a CUDA/ROCm architecture (``"sm90"``, ``"gfx942"``); ``rows`` is the
-    number of rows in one call; ``variant`` the seam's. Raises :class:`Refusal`: STRUCTURE when no
-    impl has the structure, ARCH when none is built for the device, FORM when none has the scheme
-    or the variant or the rows (naming the form and the size), AMBIGUOUS when two fit.
+    number of rows in one call; ``variant`` the seam's; ``dtype`` the boundary's (any, when None).
+    Raises :class:`Refusal`: STRUCTURE when no impl has the structure, ARCH when none is built for
+    the device, FORM when none has the scheme or the variant or the rows (naming the form and the
+    size), DTYPE when none takes the dtype, AMBIGUOUS when two fit.
     """
     every = _of(manifests() if known is None else known)
     options = [o for o in every if o.structure == structure]
@@ -215,9 +219,15 @@ def select(
             subject=structure,
             do=f"impls there execute {_names(options, 'scheme')}",
         )
-    fitting = [o for o in with_scheme if variant is None or not misfit(o.spec, variant)]
+    taking = [o for o in with_scheme if dtype is None or dtype in o.spec.input_dtype]
+    if not taking:
+        takes = " or ".join(sorted({d for o in with_scheme for d in o.spec.input_dtype}))
+        raise Refusal(
+            Reason.DTYPE, f"its forms take {takes}; the host is {dtype}", subject=structure
+        )
+    fitting = [o for o in taking if variant is None or not misfit(o.spec, variant)]
     if not fitting:
-        first = with_scheme[0]
+        first = taking[0]
         raise Refusal(Reason.FORM, misfit(first.spec, variant or {}), subject=str(first))
     chosen = [o for o in fitting if o.spec.serves_rows(rows)]
     if not chosen:
@@ -292,6 +302,38 @@ def bind(impl: ImplForm | Mapping[str, str], request: BindRequest) -> BoundSeam:
     :class:`Refusal`: FORM, DTYPE, and whatever the impl refuses; nothing is mutated.
     """
     chosen = impl if isinstance(impl, ImplForm) else find(impl)
+    _fits(chosen, request)
+    for slot, tensor in request.weights.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in chosen.spec.input_dtype:
+            raise Refusal(
+                Reason.DTYPE,
+                f"the slot {slot!r} is {dtype}; {chosen} takes "
+                f"{' or '.join(chosen.spec.input_dtype)}",
+                subject=request.seam.id,
+            )
+    return _as_declared(chosen, request.seam, _module(chosen.manifest).bind(request))
+
+
+def bind_packed(impl: ImplForm | Mapping[str, str], request: BindRequest) -> BoundSeam:
+    """Bind one seam whose weights are in the impl's packed form already.
+
+    The slots, dtypes and layouts are the impl's own (its ``bind_packed`` says which), and it checks
+    them. Raises :class:`Refusal`: FORM when the impl takes no packed weights, and as :func:`bind`.
+    """
+    chosen = impl if isinstance(impl, ImplForm) else find(impl)
+    _fits(chosen, request)
+    entry = getattr(_module(chosen.manifest), "bind_packed", None)
+    if entry is None:
+        raise Refusal(
+            Reason.FORM,
+            f"{chosen} packs dense weights and takes no packed ones",
+            subject=request.seam.id,
+        )
+    return _as_declared(chosen, request.seam, entry(request))
+
+
+def _fits(chosen: ImplForm, request: BindRequest) -> None:
     seam = request.seam
     if (seam.structure, request.form) != (chosen.structure, chosen.form):
         raise Refusal(
@@ -302,16 +344,9 @@ def bind(impl: ImplForm | Mapping[str, str], request: BindRequest) -> BoundSeam:
     wrong = misfit(chosen.spec, seam.variant)
     if wrong:
         raise Refusal(Reason.FORM, f"{chosen.manifest.id}: {wrong}", subject=seam.id)
-    for slot, tensor in request.weights.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in chosen.spec.input_dtype:
-            raise Refusal(
-                Reason.DTYPE,
-                f"the slot {slot!r} is {dtype}; {chosen} takes "
-                f"{' or '.join(chosen.spec.input_dtype)}",
-                subject=seam.id,
-            )
-    bound: BoundSeam = _module(chosen.manifest).bind(request)
+
+
+def _as_declared(chosen: ImplForm, seam: Seam, bound: BoundSeam) -> BoundSeam:
     if bound.operator != chosen.manifest.operator or set(bound.bodies) != set(seam.members):
         raise Refusal(
             Reason.FORM,

@@ -65,6 +65,7 @@ class Reason(Enum):
     CONFLICT = ("FRT050", "The names or paths given contradict each other.")
     HOST = ("FRT051", "The host or its weights could not be found or loaded safely.")
     SCALE = ("FRT052", "The treated output is not of the host's scale.")
+    INTEGRITY = ("FRT053", "What was timed is not what was judged.")
 
     @property
     def code(self) -> str:

@@ -73,7 +73,9 @@ def _paths(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, int]]:
 
 
 def _check_members(
-    swap: Swap, paths: dict[str, tuple[torch.nn.Module, int]], taken: dict[str, str]
+    swap: Swap,
+    paths: dict[str, tuple[torch.nn.Module, int]],
+    taken: dict[str, tuple[str, torch.nn.Module]],
 ) -> None:
     import torch
 
@@ -92,18 +94,29 @@ def _check_members(
             raise Refusal(Reason.TIED, what, subject=seam.id, do="leave it to the host")
         if not isinstance(swap.bound.bodies[role], torch.nn.Module):
             raise Refusal(Reason.BINDING, f"the body of {role!r} is no module", subject=seam.id)
-        for other, owner in taken.items():
-            if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
+        body = swap.bound.bodies[role]
+        for other, (owner, there) in taken.items():
+            if _overlap(path, body, other, there):
                 what = f"{path!r} and {other!r} (seam {owner}) overlap"
                 raise Refusal(Reason.CONFLICT, what, subject=seam.id)
-        taken[path] = seam.id
+        taken[path] = (seam.id, body)
+
+
+def _overlap(path: str, body: torch.nn.Module, other: str, there: torch.nn.Module) -> bool:
+    """Whether two members share a module. One may lie in another whose body still calls it as a
+    module: such a body names what it calls, relative to its member, in ``inner``."""
+    if f"{other}.".startswith(f"{path}.") and path != other:
+        return other[len(path) + 1 :] not in getattr(body, "inner", ())
+    if f"{path}.".startswith(f"{other}.") and path != other:
+        return path[len(other) + 1 :] not in getattr(there, "inner", ())
+    return path == other
 
 
 def _check(model: torch.nn.Module, swaps: Sequence[Swap]) -> None:
     _refuse_attached(model)
     _refuse_training(model)
     seen: set[str] = set()
-    taken: dict[str, str] = {}
+    taken: dict[str, tuple[str, torch.nn.Module]] = {}
     paths = _paths(model)
     for swap in swaps:
         if swap.seam.id in seen:

@@ -2,7 +2,7 @@
 
 from flashrt.binding.model import BindingSpec, Coverage, RegionBinding
 from flashrt.binding.reader import binding_names, bindings_root, load_binding
-from flashrt.binding.resolver import conflicts, resolve
+from flashrt.binding.resolver import resolve
 
 __all__ = [
     "BindingSpec",
@@ -10,7 +10,6 @@ __all__ = [
     "RegionBinding",
     "binding_names",
     "bindings_root",
-    "conflicts",
     "load_binding",
     "resolve",
 ]

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flashrt.binding.reader import bindings_root, load_binding
+import jsonschema_rs
+
+from flashrt.binding.files import (
+    below,
+    impls_root,
+    inside,
+    packaged,
+    receipts_root,
+    tree_of,
+)
+from flashrt.binding.kinds import kind_of
+from flashrt.binding.reader import bindings_root, read_binding
+from flashrt.binding.shelf import Shelf
 from flashrt.document import schema
-from flashrt.document.canonical import digest_of, parse_json, read_json
+from flashrt.document.canonical import digest_of, object_of, parse_json
 from flashrt.document.problem import InputError, Problem
-from flashrt.document.read import read_regular
-from flashrt.document.yaml_source import MAX_BYTES, Document, load_yaml, parse_yaml
+from flashrt.document.read import read_regular, text_of
+from flashrt.document.yaml_source import Document, lines_of, load_yaml
 from flashrt.spec import impl_manifest, reader, retirement
-from flashrt.spec.lock import FILE as LOCK_FILE
 from flashrt.spec.lock import read_lock
-from flashrt.spec.registry import catalog_root, check_lock, spec_files
-from flashrt.spec.trial import try_reference
+from flashrt.spec.model import StructureSpec
+from flashrt.spec.registry import catalog_root, check_lock
+from flashrt.spec.trial import read_reference, try_reference
 from flashrt_runtime.reason import Reason
 
-SUFFIXES = {".yaml", ".yml", ".json", ".jsonl", ".lock"}
+__all__ = ["Checked", "audit", "kind_of", "packaged"]
+
+# Enough for a receipt with its raw data; a parsed value takes about fifty times its text.
+JSON_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -35,58 +48,46 @@ class Checked:
     notices: tuple[Problem, ...] = ()
 
 
-def impls_root() -> Path:
-    """The packaged impls' folder."""
-    return Path(str(resources.files("flashrt_runtime.impls")))
-
-
-def schemas_root() -> Path:
-    """The packaged schemas' folder."""
-    return Path(str(resources.files("flashrt.schemas")))
-
-
-def receipts_root() -> Path:
-    """The folder of receipts that this tree has earned (absent in an installed package)."""
-    return catalog_root().parent / "receipts"
-
-
-def packaged() -> list[Path]:
-    """Every file of this tree that has a schema, and the schemas."""
-    return [
-        *sorted(schemas_root().glob("*.schema.json")),
-        *spec_files(),
-        catalog_root() / LOCK_FILE,
-        *sorted(bindings_root().glob("*.yaml")),
-        *sorted(impls_root().glob("*/*.json")),
-        *sorted(p for p in receipts_root().rglob("*.json")),
-    ]
-
-
 def audit(paths: Sequence[Path] = (), catalogs: Sequence[Path] = ()) -> list[Checked]:
     """Check files and folders, or everything of this tree when none is given.
 
-    ``catalogs`` are folders whose structures may be named and whose references may run. One
-    :class:`Checked` per file, in order; in a folder, JSON that is not ours is passed over.
+    ``catalogs`` are folders whose structures may be named and whose references are run; those of
+    other folders, the packaged one included, are only parsed (its bytes are frozen, and the tests
+    run them). One :class:`Checked` per file, in order; in a folder, JSON that is not ours is passed
+    over. A file that a link brings in from outside the tree is refused unread.
     """
+    shelf = Shelf(catalogs)
     if not paths:
-        return [_check(_short(path), catalogs) for path in packaged()]
+        return [_check(_short(path), shelf) for path in packaged()]
     checked: list[Checked] = []
     for path in paths:
         if path.is_dir():
-            inside = [f for f in (_check_in(p, catalogs) for p in _files(path)) if f]
-            if not inside:
-                what = "the folder holds no file that flashrt knows"
-                inside = [Checked(str(path), "folder", (_problem(str(path), what),))]
-            checked += inside
+            checked += _folder(path, shelf)
         else:
-            checked.append(_check(path, catalogs))
+            checked.append(_linked(path, tree_of(path)) or _check(path, shelf))
     return checked
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in SUFFIXES and path.is_file() and "__pycache__" not in path.parts:
-            yield path
+def _folder(path: Path, shelf: Shelf) -> list[Checked]:
+    found: list[Checked] = []
+    try:
+        for file in below(path):
+            one = _linked(file, path) or _check_in(file, shelf)
+            found += [one] if one else []
+    except InputError as error:
+        found.append(Checked(str(path), "folder", error.problems))
+    if not found:
+        what = "the folder holds no file that flashrt knows"
+        found = [Checked(str(path), "folder", (_problem(str(path), what, "name another"),))]
+    return found
+
+
+def _linked(path: Path, tree: Path) -> Checked | None:
+    try:
+        inside(path, tree)
+    except InputError as error:
+        return Checked(str(path), "link", error.problems)
+    return None
 
 
 def _short(path: Path) -> Path:
@@ -98,51 +99,62 @@ def _problem(file: str, what: str, do: str = "", reason: Reason = Reason.SCHEMA)
     return Problem(file, 1, "$", what, do, reason)
 
 
-def _check_in(path: Path, catalogs: Sequence[Path]) -> Checked | None:
+def _check_in(path: Path, shelf: Shelf) -> Checked | None:
     """A file of a folder; None for JSON that does not claim to be ours."""
     if path.suffix == ".json" and not path.name.endswith(".schema.json"):
         try:
-            claim = read_json(path).get("schema")
+            claim = object_of(read_regular(path, JSON_BYTES), str(path)).get("schema")
         except InputError as error:
             return Checked(str(path), "json", error.problems)
         if not isinstance(claim, str) or not claim.startswith("flashrt."):
             return None
-    return _check(path, catalogs)
+    return _check(path, shelf)
 
 
-def _check(path: Path, catalogs: Sequence[Path]) -> Checked:
-    if path.name.endswith(".schema.json"):
-        return Checked(str(path), "schema", tuple(_schema(path)))
-    try:
-        if path.suffix == ".jsonl":
-            return Checked(str(path), "ledger", tuple(_lines(path)))
-        document = load_yaml(path) if path.suffix != ".json" else _json(path)
-        kind = kind_of(document)
-    except InputError as error:
-        return Checked(str(path), path.suffix.removeprefix(".") or "file", error.problems)
-    found = schema.problems(document.value, kind, document)
-    if found:
-        return Checked(str(path), kind, tuple(found))
-    try:
-        return _meaning(path, kind, document, catalogs)
-    except InputError as error:
-        return Checked(str(path), kind, error.problems)
-
-
-def _meaning(path: Path, kind: str, document: Document, catalogs: Sequence[Path]) -> Checked:
-    problems: list[Problem] = []
+def _check(path: Path, shelf: Shelf) -> Checked:
+    kind = path.suffix.removeprefix(".") or "file"
     notices: tuple[Problem, ...] = ()
-    if kind == "structure":
-        problems = try_reference(reader.read(path), catalogs)
-    elif kind == "region_binding":
-        notices = load_binding(path, catalogs=catalogs).notices
-    elif kind == "impl_manifest":
-        problems = list(impl_manifest.misfits(document, path, catalogs))
-    elif kind == "digests_lock":
-        problems = _lock(path)
-    elif "digest" in document.value:
-        problems = list(_digest(path, document))
+    try:
+        if path.name.endswith(".schema.json"):
+            kind = "schema"
+            problems = list(_schema(path))
+        elif path.suffix == ".jsonl":
+            kind = "ledger"
+            problems = list(_lines(path))
+        else:
+            document = load_yaml(path) if path.suffix != ".json" else _json(path)
+            kind = kind_of(document)
+            if kind == "region_binding":
+                problems, notices = [], read_binding(document, shelf).notices
+            else:
+                problems = schema.problems(document.value, kind, document)
+                problems = problems or _meaning(path, kind, document, shelf)
+                problems = _placed(path, problems) if path.suffix == ".json" else problems
+    except InputError as error:
+        problems = list(error.problems)
     return Checked(str(path), kind, tuple(problems), notices)
+
+
+def _meaning(path: Path, kind: str, document: Document, shelf: Shelf) -> list[Problem]:
+    if kind == "structure":
+        return _structure(reader.read(path), shelf)
+    if kind == "impl_manifest":
+        return list(impl_manifest.misfits(document, path, shelf.catalogs))
+    if kind == "digests_lock":
+        return _lock(path)
+    return list(_digest(path, document)) if "digest" in document.value else []
+
+
+def _structure(spec: StructureSpec, shelf: Shelf) -> list[Problem]:
+    if spec.reference is None:
+        return []
+    inside(spec.reference, spec.path.parent)
+    run = any(_real(spec.reference).is_relative_to(_real(folder)) for folder in shelf.catalogs)
+    return try_reference(spec, shelf.catalogs) if run else read_reference(spec)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _lock(path: Path) -> list[Problem]:
@@ -169,87 +181,48 @@ def _digest(path: Path, document: Document) -> Iterator[Problem]:
 
 
 def _json(path: Path) -> Document:
-    """A JSON file with the lines of its paths, as far as they can be told."""
-    value = read_json(path)
-    data = path.read_bytes()
-    lines: Mapping[str, int] = {}
-    if len(data) <= MAX_BYTES:
-        try:
-            lines = parse_yaml(data, str(path)).lines
-        except InputError:
-            lines = {}
-    return Document(str(path), value, "", dict(lines))
+    data = read_regular(path, JSON_BYTES)
+    text_of(data, str(path))
+    return Document(str(path), object_of(data, str(path)), "")
+
+
+def _placed(path: Path, problems: list[Problem]) -> list[Problem]:
+    """The problems of a JSON file with their lines, which are looked for only where there are any.
+
+    A problem of another file, such as an impl's source, keeps its own.
+    """
+    if not problems:
+        return []
+    where = Document(str(path), None, "", lines_of(read_regular(path, JSON_BYTES)))
+    placed = [replace(p, line=where.line(p.path)) if p.file == str(path) else p for p in problems]
+    return sorted(placed, key=lambda p: p.line)
 
 
 def _lines(path: Path) -> Iterator[Problem]:
     """A ledger: one JSON object a line."""
-    rows = read_regular(path, MAX_BYTES).splitlines()
+    rows = read_regular(path, JSON_BYTES).split(b"\n")
     for number, row in enumerate(rows, start=1):
         if not row.strip():
             continue
         try:
             value = parse_json(row, str(path))
-            kind = kind_of(Document(str(path), value, ""))
+            found = schema.problems(value, kind_of(Document(str(path), value, "")), file=str(path))
         except InputError as error:
-            for p in error.problems:
-                yield Problem(str(path), number, p.path, p.what, p.do, p.reason)
-            continue
-        for p in schema.problems(value, kind, file=str(path)):
+            found = list(error.problems)
+        for p in found:
             yield Problem(str(path), number, p.path, p.what, p.do, p.reason)
 
 
-def kind_of(document: Document) -> str:
-    """The name of the schema a document says it satisfies, by its ``schema`` and ``kind`` fields.
-
-    Raises :class:`InputError` for a document that names none of ours.
-    """
-    value = document.value
-    claim = value.get("schema") if isinstance(value, dict) else None
-    known = _claims()
-    fits = [name for name, (const, kinds) in known.items() if const == claim]
-    if len(fits) > 1:
-        kind = value.get("kind")
-        fits = [name for name in fits if kind in known[name][1]]
-    if len(fits) == 1:
-        return fits[0]
-    consts = sorted({const for const, _ in known.values()})
-    what = (
-        "it does not say which schema it satisfies"
-        if claim is None
-        else (f"{claim!r} is not a schema that flashrt knows")
-    )
-    do = "add schema: one of " + ", ".join(consts)
-    if len(fits) > 1 or (claim in consts):
-        what, do = f"no schema of {claim!r} has kind {value.get('kind')!r}", "check kind"
-    raise InputError(document.file, document.line("$.schema"), "$.schema", what, do)
-
-
-@lru_cache(maxsize=1)
-def _claims() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Each schema's own ``schema`` constant and the kinds it is for."""
-    found = {}
-    for name in schema.schema_names():
-        fields = json.loads(schema.schema_text(name)).get("properties", {})
-        const = fields.get("schema", {}).get("const")
-        kind = fields.get("kind", {})
-        if const:
-            kinds = kind.get("enum", [kind["const"]] if "const" in kind else [])
-            found[name] = (const, tuple(kinds))
-    return found
-
-
 def _schema(path: Path) -> Iterator[Problem]:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
+    data = read_regular(path, JSON_BYTES)
+    value = object_of(data, str(path))
     try:
-        value = read_json(path)
-        Draft202012Validator.check_schema(value)
-    except InputError as error:
-        yield from error.problems
+        jsonschema_rs.meta.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        yield _problem(str(path), error.message[:300], "see draft 2020-12 of JSON Schema")
         return
-    except SchemaError as error:
-        yield Problem(str(path), 1, schema.json_path(error), error.message, "", Reason.SCHEMA)
+    except (ValueError, RecursionError) as error:
+        yield _problem(str(path), f"no JSON Schema: {error}"[:300], "see draft 2020-12")
         return
     name = path.name.removesuffix(".schema.json")
     if value.get("$id") != f"urn:flashrt:schema:{name}:1":

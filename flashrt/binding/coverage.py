@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flashrt.binding.model import Coverage
 from flashrt.document.problem import Problem
 from flashrt.document.yaml_source import Document
-from flashrt.spec.model import Presence, StructureSpec, suggest
+from flashrt.spec.model import Presence, ScheduleKind, StructureSpec, suggest
 from flashrt_runtime.reason import Reason
 
 # What each classification must say and must not say.
@@ -18,18 +18,24 @@ _NEEDS = {
     Coverage.HOST_STAGE: ("owner",),
     Coverage.CONTROL: ("owner",),
 }
-_FIELDS = ("regions", "state", "cadence", "owner")
+_MAY = {Coverage.HOST_STAGE: ("gap",)}
+_FIELDS = ("regions", "state", "cadence", "owner", "gap")
 
 
-def violations(document: Document, spec: StructureSpec) -> Iterator[Problem]:
-    """Every way in which the document's pipeline does not cover its hot path."""
+def violations(
+    document: Document, spec: StructureSpec, regions: Iterable[str]
+) -> Iterator[Problem]:
+    """Every way in which the document's pipeline does not cover its hot path.
+
+    ``regions`` are the names of the binding's regions.
+    """
     pipeline: Mapping[str, Any] = document.value["pipeline"]
-    regions: Mapping[str, Any] = document.value["regions"]
 
     def at(path: str, what: str, do: str = "") -> Problem:
         return Problem(document.file, document.line(path), path, what, do, Reason.BINDING)
 
     yield from _stages(pipeline, spec, at)
+    yield from _entries(pipeline, spec, at)
     hot: dict[str, int] = {}
     for i, name in enumerate(pipeline["hot_path"]):
         if name in hot:
@@ -38,7 +44,7 @@ def violations(document: Document, spec: StructureSpec) -> Iterator[Problem]:
     for name, segment in pipeline["segments"].items():
         yield from _segment(f"$.pipeline.segments.{name}", segment, pipeline, at)
     yield from _owners(pipeline, hot, at)
-    yield from _regions(pipeline, regions, at)
+    yield from _regions(pipeline, list(regions), at)
 
 
 def _owners(pipeline: Mapping[str, Any], hot: Mapping[str, int], at: Any) -> Iterator[Problem]:
@@ -59,7 +65,7 @@ def _owners(pipeline: Mapping[str, Any], hot: Mapping[str, int], at: Any) -> Ite
             yield at(f"$.pipeline.hot_path[{i}]", what, f"classify it as one of {kinds}")
 
 
-def _regions(pipeline: Mapping[str, Any], regions: Mapping[str, Any], at: Any) -> Iterator[Problem]:
+def _regions(pipeline: Mapping[str, Any], regions: list[str], at: Any) -> Iterator[Problem]:
     used: set[str] = set()
     for name, segment in pipeline["segments"].items():
         for i, region in enumerate(segment.get("regions", ())):
@@ -88,6 +94,26 @@ def _stages(pipeline: Mapping[str, Any], spec: StructureSpec, at: Any) -> Iterat
             yield at(f"$.pipeline.stages[{i}]", f"no segment runs in {stage}", "add one")
 
 
+def _entries(pipeline: Mapping[str, Any], spec: StructureSpec, at: Any) -> Iterator[Problem]:
+    """Where the host takes the spec's windows and the number of its steps."""
+    given = pipeline.get("windows", {})
+    for name in given:
+        if name not in spec.windows:
+            what = f"{spec.id} has no window {name}"
+            yield at(f"$.pipeline.windows.{name}", what, suggest(name, spec.windows))
+    for name, window in spec.windows.items():
+        if window.presence is Presence.REQUIRED and name not in given:
+            what = f"{spec.id} requires the window {name}"
+            yield at("$.pipeline.windows", what, f"say where the host takes {name}")
+    fixed = spec.schedule is not None and spec.schedule.kind is ScheduleKind.FIXED_STEPS
+    if fixed and "steps" not in pipeline:
+        what = "where the number of steps comes from is not said"
+        yield at("$.pipeline", what, "add steps: {from, meaning}")
+    if not fixed and "steps" in pipeline:
+        what = f"{spec.id} has no schedule of fixed steps"
+        yield at("$.pipeline.steps", what, "remove it")
+
+
 def _segment(
     path: str, segment: Mapping[str, Any], pipeline: Mapping[str, Any], at: Any
 ) -> Iterator[Problem]:
@@ -100,7 +126,7 @@ def _segment(
     for field in _FIELDS:
         if field in _NEEDS[kind] and field not in segment:
             yield at(path, f"a {kind.value} segment must say its {field}", f"add {field}")
-        if field not in _NEEDS[kind] and field in segment:
+        if field not in (*_NEEDS[kind], *_MAY.get(kind, ())) and field in segment:
             yield at(f"{path}.{field}", f"a {kind.value} segment has no {field}", "remove it")
     for i, stage in enumerate(segment["stages"]):
         if stage not in pipeline["stages"]:

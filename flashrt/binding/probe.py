@@ -7,14 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashrt.binding.model import BindingSpec, RegionBinding
+from flashrt.binding.address import Capture
+from flashrt.binding.boundary import needed
+from flashrt.binding.model import Adapter, BindingSpec, RegionBinding
+from flashrt.binding.shaping import slots
 from flashrt.binding.tree import Tree
 from flashrt.document.problem import Problem
+from flashrt.spec import dims
 from flashrt.spec.harness import Agreement, agreement
-from flashrt.spec.model import Presence
 from flashrt.spec.reference import Reference, load_reference
 from flashrt_runtime.contract import Seam
-from flashrt_runtime.reason import Reason
+from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
@@ -33,25 +36,38 @@ def probe(
 ) -> Iterator[Problem]:
     """What the numbers contradict, at the variant's or the point's own line.
 
-    A region whose variant needs more than ``x``, or whose weights are on the meta device, is not
-    run. The host's random state and modules are left as they were.
+    A region that needs more than ``x``, lies inside its member, sees it in another shape or has no
+    weight to say its width (:func:`flashrt.binding.proof.prove` runs those on a real forward), or
+    whose weights are on the meta device, is not run. The host's random state and modules are left
+    as they were.
     """
     references: dict[str, Reference] = {}
     for region, seam in seams:
-        weights = {slot: tree.tensors[key] for slot, key in seam.weights.items()}
-        if _needed(region) != {"x"} or any(w.device.type == "meta" for w in weights.values()):
+        weights = slots(region, seam, tree)
+        if (
+            not weights
+            or not _plain(region)
+            or any(w.device.type == "meta" for w in weights.values())
+        ):
             continue
         if region.spec.id not in references:
             references[region.spec.id] = load_reference(region.spec, trust)
-        yield from _run(binding, tree, region, seam, references[region.spec.id])
+        try:
+            yield from _run(binding, tree, region, seam, references[region.spec.id])
+        except Refusal as error:
+            if error.reason is not Reason.DTYPE:
+                raise
+            path = f"$.regions.{region.name}.boundary.dtype"
+            what = f"{region.spec.id} does not take {region.dtype}: {error.what}"
+            do = "leave the region out for a host of this dtype"
+            yield _problem(binding, path, what, do, Reason.DTYPE)
 
 
-def _needed(region: RegionBinding) -> set[str]:
-    return {
-        name
-        for name, tensor in region.spec.inputs.items()
-        if tensor.applies(region.variant) and tensor.presence is Presence.REQUIRED
-    }
+def _plain(region: RegionBinding) -> bool:
+    """Whether calling the members with ``x`` is calling the region."""
+    only = needed(region.spec, region.variant) == {"x"} and region.adapter is Adapter.NONE
+    held = {**region.inputs, **region.outputs}.values()
+    return only and not any(a.then or a.capture in (Capture.SDPA, Capture.CALL) for a in held)
 
 
 def _run(
@@ -59,9 +75,9 @@ def _run(
 ) -> Iterator[Problem]:
     import torch
 
-    weights = {slot: tree.tensors[key] for slot, key in seam.weights.items()}
+    weights = slots(region, seam, tree)
     some = next(iter(weights.values()))
-    width = seam.dims[str(region.spec.inputs["x"].dims[-1])]
+    width = dims.evaluate(region.spec.inputs["x"].dims[-1], seam.dims)
     source = torch.Generator().manual_seed(0)
     # Wide enough that two activations differ by far more than rounding.
     x = (4.0 * torch.randn((1, ROWS, width), generator=source)).to(some.device, some.dtype)
@@ -112,12 +128,16 @@ def _watch(seen: dict[str, Any], name: str, capture: str) -> Any:
 def _agrees(expected: torch.Tensor, got: Any, dtype: str) -> bool:
     import torch
 
-    if not isinstance(got, torch.Tensor) or got.shape != expected.shape:
+    # A member may hand back rows, without the leading dim of 1 that it was given.
+    if not isinstance(got, torch.Tensor) or got.shape not in (expected.shape, expected.shape[1:]):
         return False
+    got = got.reshape(expected.shape)
     found: Agreement = agreement("", expected, got)
     return found.within(COSINE, RELATIVE[dtype])
 
 
-def _problem(binding: BindingSpec, path: str, what: str, do: str) -> Problem:
+def _problem(
+    binding: BindingSpec, path: str, what: str, do: str, reason: Reason = Reason.BINDING
+) -> Problem:
     document: Any = binding.document
-    return Problem(document.file, document.line(path), path, what, do, Reason.BINDING)
+    return Problem(document.file, document.line(path), path, what, do, reason)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashrt.binding.model import BindingSpec, RegionBinding
+from flashrt.binding import addresses
+from flashrt.binding.boundary import base
+from flashrt.binding.model import Adapter, BindingSpec, RegionBinding
 from flashrt.binding.packages import installed, outside
 from flashrt.binding.probe import probe
+from flashrt.binding.shaping import slot_shape
 from flashrt.binding.tree import Tree, expand
 from flashrt.document.problem import InputError, Problem
 from flashrt.spec import dims
@@ -41,9 +45,30 @@ def resolve(
     """
     found = outside(binding, installed(binding.host.packages) if versions is None else versions)
     tree = Tree.of(model)
-    seams: list[tuple[RegionBinding, Seam]] = []
+    placed, misfits = place(binding, tree)
+    found += misfits
+    if not found:
+        found = list(probe(binding, tree, [(p.region, p.seam) for p in placed], trust))
+    if found:
+        raise InputError.of(first_per_path(found))
+    return [p.seam for p in placed]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One region at one index of a tree; ``index`` is ``NO_INDEX`` for a path without ``{i}``."""
+
+    region: RegionBinding
+    index: int
+    seam: Seam
+
+
+def place(binding: BindingSpec, tree: Tree) -> tuple[list[Placed], list[Problem]]:
+    """Every region at every index the tree has, and every path that does not fit; runs nothing."""
+    placed: list[Placed] = []
+    found: list[Problem] = []
     for region in binding.regions.values():
-        indices = tree.indices(region.module)
+        indices = region.at(tree.indices(region.module))
         if not indices:
             found.append(_absent(binding, region, tree))
         for index in indices:
@@ -51,34 +76,13 @@ def resolve(
             found += problems
             if not problems:
                 try:
-                    seams.append((region, _seam(binding, region, tree, index)))
+                    placed.append(Placed(region, index, _seam(binding, region, tree, index)))
                 except InputError as error:
                     found += error.problems
-    if not found:
-        found = list(probe(binding, tree, seams, trust))
-    if found:
-        raise InputError.of(_first_per_path(found))
-    return [seam for _, seam in seams]
+    return placed, found
 
 
-def conflicts(seams: Sequence[Seam]) -> list[tuple[Seam, Seam]]:
-    """Pairs of seams that replace one module, or a module and one inside it.
-
-    A binding may hold such pairs on purpose; a scheme must choose one of each.
-    """
-    found = []
-    for i, a in enumerate(seams):
-        for b in seams[i + 1 :]:
-            if any(_overlap(p, q) for p in a.members.values() for q in b.members.values()):
-                found.append((a, b))
-    return found
-
-
-def _overlap(a: str, b: str) -> bool:
-    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
-
-
-def _first_per_path(found: list[Problem]) -> list[Problem]:
+def first_per_path(found: list[Problem]) -> list[Problem]:
     """One problem a path: a wrong template is wrong at every index in the same way."""
     first: dict[str, Problem] = {}
     for problem in found:
@@ -123,6 +127,9 @@ def _misfits(
             )
             continue
         yield from _tensor(binding, region, tree, index, slot)
+    yield from addresses.misfits(binding, region, tree, index)
+    if region.adapter is not Adapter.NONE:
+        return  # the member does more than the region, so it may hold more
     mapped = set(held.values())
     for where, module in members:
         for key in tree.inside(module):
@@ -154,9 +161,8 @@ def _tensor(
 def _seam(binding: BindingSpec, region: RegionBinding, tree: Tree, index: int) -> Seam:
     weights = {slot: expand(held.at, index) for slot, held in region.weights.items()}
     members = {role: expand(module, index) for role, module in region.members.items()}
-    module = expand(region.module, index)
     return Seam(
-        id=module if set(members) == {"self"} else f"{module}.{''.join(members)}",
+        id=_id(binding, region, index),
         structure=region.spec.id,
         members=members,
         variant=region.variant,
@@ -168,34 +174,56 @@ def _seam(binding: BindingSpec, region: RegionBinding, tree: Tree, index: int) -
     )
 
 
+def _id(binding: BindingSpec, region: RegionBinding, index: int) -> str:
+    """The member's own path where it is the region; several regions may lie in one member.
+
+    Two regions of one structure that would be called the same end in their own names instead.
+    """
+    called = _called(region)
+    others = (r for r in binding.regions.values() if r.spec.id == region.spec.id)
+    if any(r is not region and _called(r) == called for r in others):
+        called = f"{region.module}.{region.name}"
+    return expand(called, index)
+
+
+def _called(region: RegionBinding) -> str:
+    if region.adapter is not Adapter.NONE:
+        return f"{region.module}.{region.spec.name}"
+    if set(region.members) == {"self"}:
+        return region.module
+    return f"{region.module}.{''.join(region.members)}"
+
+
 def _solve(
     binding: BindingSpec, region: RegionBinding, tree: Tree, weights: Mapping[str, str]
 ) -> dict[str, int]:
-    """The dims of the weights. The problem sits at the slot whose shape contradicts."""
-    equations: list[dims.Equation] = []
-    solved: dict[str, int] = {}
+    """The dims of the weights. The problem sits at the slot whose shape contradicts.
+
+    A dim that the weights alone do not determine (``Hq`` of ``Hq*Dh``) is left out.
+    """
+    equations = [*region.spec.said(region.variant), *_counts(region)]
+    rules = region.spec.constraints
+    solved = dims.solve(equations, constraints=rules, partial=True)
     for slot, key in weights.items():
         path = f"$.regions.{region.name}.weights.{slot}.at"
-        shape = tuple(tree.tensors[key].shape)
+        shape = slot_shape(region.weights[slot], tuple(tree.tensors[key].shape))
+        written = region.spec.slots[base(slot, region.spec.slots)].dims
         try:
-            equations += dims.equations(region.spec.slots[slot].dims, shape, key)
-            solved = dims.solve([e for e in equations if _ready(e, equations)])
+            equations += dims.equations(written, shape, key)
+            solved = dims.solve(equations, constraints=rules, partial=True)
         except Refusal as error:
-            do = f"{region.spec.id} has {slot} as [{_written(region, slot)}]"
+            said = ", ".join(str(d) for d in written)
+            do = f"{region.spec.id} has {slot} as [{said}]"
             raise binding.refuse(path, error.what, do, Reason.SHAPE) from error
-    try:
-        return dims.solve(equations)
-    except Refusal as error:
-        path = f"$.regions.{region.name}.weights"
-        do = f"solved so far: {solved}"
-        raise binding.refuse(path, error.what, do, Reason.SHAPE) from error
+    return solved
 
 
-def _ready(equation: dims.Equation, others: Sequence[dims.Equation]) -> bool:
-    """Whether each of its names stands alone in some equation, so a partial solve is fair."""
-    alone = {e.expr.name for e in others if isinstance(e.expr, dims.Name)}
-    return dims.names(equation.expr) <= alone
-
-
-def _written(region: RegionBinding, slot: str) -> str:
-    return ", ".join(str(d) for d in region.spec.slots[slot].dims)
+def _counts(region: RegionBinding) -> list[dims.Equation]:
+    """How many tensors each repeated slot stands for."""
+    known = region.spec.slots
+    names = [base(slot, known) for slot in region.weights]
+    return [
+        dims.Equation(dims.Name(known[n].repeat), names.count(n), f"the number of slots {n}")
+        for n in dict.fromkeys(names)
+        if known[n].repeat
+    ]

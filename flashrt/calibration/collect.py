@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flashrt.calibration.grouped import Stream
 from flashrt.calibration.kinds import Address, Samples
-from flashrt.calibration.meter import Meter
+from flashrt.calibration.mask import Mask
+from flashrt.calibration.meter import Meter, Taken
+from flashrt.calibration.reduce import effective_percentile
+from flashrt.calibration.siblings import SiblingWatch
+from flashrt.calibration.statistic import AMAX, Statistic, require_measurable
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -40,49 +46,111 @@ def collect(
     frames: Sequence[Any],
     run: Callable[[Any], object],
     tell: Tell = silent,
+    *,
+    statistics: Mapping[tuple[str, str], Statistic] | None = None,
+    percentile: float = 99.9,
+    mask: Callable[[Any], torch.Tensor | None] | None = None,
 ) -> Samples:
     """One vector of amax a frame, from the host's own forward (``run(frame)``), in frame-id order.
 
-    Frames have an ``id``. Raises :class:`Refusal`: NONFINITE naming the frame and the point at the
-    first value that is not finite (nothing of the run is kept), EMPTY_CORPUS without frames,
-    CONFLICT when two frames have one id, BINDING for a point that nothing locates, TRAINING.
+    Frames have an ``id``. ``statistics`` asks for more at a (seam id, point): per channel or block,
+    or second moments; of those, as many values are kept as ``percentile`` of all frames reads.
+    ``mask(frame)`` is bool, True at the positions that count, or ``None`` where all do; an
+    activation whose leading dims are the frame's positions is measured without the others.
+
+    Raises :class:`Refusal`: NONFINITE naming the frame and the point at the first value that is not
+    finite (nothing of the run is kept), EMPTY_CORPUS without frames, CONFLICT when two frames have
+    one id, BINDING for a point that nothing locates, TRAINING, PERCENTILE for a statistic that
+    nothing measures, SHAPE for a mask that fits no point or blocks that do not divide a width,
+    DTYPE for a mask that is not bool, SHARED_INPUT when q, k and v of a seam were not called as
+    discovery or the binding says.
     """
     import numpy as np
     import torch
 
     if model.training:
         raise Refusal(Reason.TRAINING, "the model is in training mode", do="call model.eval()")
-    if not frames:
-        raise Refusal(Reason.EMPTY_CORPUS, "there are no frames to calibrate with")
-    ids = [frame.id for frame in frames]
-    if len(set(ids)) != len(ids):
-        twice = next(i for i in ids if ids.count(i) > 1)
-        raise Refusal(Reason.CONFLICT, "two frames have this id", subject=twice)
+    ordered = _ordered(frames)
     addresses = addresses_of(seams)
-    meter = Meter(model, addresses)
-    rows: list[np.ndarray] = []
-    seen: list[np.ndarray] = []
-    ordered = sorted(frames, key=lambda f: f.id)
-    with meter.attached(), torch.no_grad():
-        for done, frame in enumerate(ordered):
-            tell("calibrate", done, len(ordered), frame.id)
+    asked = _asked(addresses, statistics or {})
+    effective = effective_percentile(percentile, len(ordered))
+    streams = {i: Stream(i, s, len(ordered), effective) for i, s in asked.items()}
+    meter, watch = Meter(model, addresses, asked), SiblingWatch(model, seams)
+    amax = np.zeros((len(ordered), len(addresses)), dtype=np.float32)
+    seen = np.zeros(amax.shape, dtype=bool)
+    unmasked: set[int] = set()
+    with meter.attached(), watch.attached(), torch.no_grad():
+        for row, frame in enumerate(ordered):
+            tell("calibrate", row, len(ordered), frame.id)
+            counted = mask(frame) if mask is not None else None
+            meter.use(Mask(counted) if counted is not None else None)
             run(frame)
-            amax, called, broken = meter.take()
-            if broken is not None:
-                raise Refusal(
-                    Reason.NONFINITE,
-                    f"{addresses[broken].name} was NaN or infinite in this frame",
-                    subject=f"frame {frame.id}",
-                    do="look at the frame and at the host's weights; nothing was written",
-                )
-            rows.append(amax)
-            seen.append(called)
+            taken = meter.take()
+            _check(taken, watch.take(), frame.id, addresses)
+            amax[row], seen[row] = taken.amax, taken.seen
+            unmasked.update(taken.unmasked)
+            for index, (vector, rows) in taken.vectors.items():
+                streams[index].add(vector, rows, f"{addresses[index].name}, frame {frame.id}")
     tell("calibrate", len(ordered), len(ordered))
-    shape = (len(ordered), len(addresses))
+    observations = meter.observations()
+    widths = {i: o.width for i, o in enumerate(observations) if o is not None}
+    grouped = [streams[i].finish(widths[i]) for i in sorted(streams) if i in widths]
     return Samples(
         addresses,
         tuple(frame.id for frame in ordered),
-        np.stack(rows).reshape(shape),
-        np.stack(seen).reshape(shape),
-        meter.observations(),
+        amax,
+        seen,
+        observations,
+        tuple(one for one in grouped if one is not None),
+        tuple(sorted(unmasked)),
     )
+
+
+def _ordered(frames: Sequence[Any]) -> list[Any]:
+    if not frames:
+        raise Refusal(Reason.EMPTY_CORPUS, "there are no frames to calibrate with")
+    ordered = sorted(frames, key=lambda frame: frame.id)
+    for one, two in pairwise(ordered):
+        if one.id == two.id:
+            raise Refusal(Reason.CONFLICT, "two frames have this id", subject=one.id)
+    return ordered
+
+
+def _asked(
+    addresses: Sequence[Address], statistics: Mapping[tuple[str, str], Statistic]
+) -> dict[int, Statistic]:
+    """Statistics by address index, without those that every point has anyway."""
+    index = {(address.seam, address.point): i for i, address in enumerate(addresses)}
+    asked = {}
+    for (seam, point), statistic in sorted(statistics.items(), key=lambda item: item[0]):
+        require_measurable(statistic, f"{seam}:{point}")
+        if (seam, point) not in index:
+            what = f"{statistic.kind.value} was asked for and no seam has this point"
+            raise Refusal(Reason.BINDING, what, subject=f"{seam}:{point}")
+        if statistic != AMAX:
+            asked[index[(seam, point)]] = statistic
+    return asked
+
+
+def _check(taken: Taken, parted: str | None, frame: str, addresses: Sequence[Address]) -> None:
+    if parted is not None:
+        raise Refusal(
+            Reason.SHARED_INPUT,
+            "q, k and v were not called in the order and on the one tensor that was seen",
+            subject=f"{parted}, frame {frame}",
+            do="leave this seam out: one product cannot stand for the three",
+        )
+    if taken.broken is not None:
+        raise Refusal(
+            Reason.NONFINITE,
+            f"{addresses[taken.broken].name} was NaN or infinite in this frame",
+            subject=f"frame {frame}",
+            do="look at the frame and at the host's weights; nothing was written",
+        )
+    if taken.unmasked and not taken.masked:
+        raise Refusal(
+            Reason.SHAPE,
+            "its mask excludes positions and no point has the mask's positions as its rows",
+            subject=f"frame {frame}",
+            do="give one bool for every position of the batch that the host is run on",
+        )

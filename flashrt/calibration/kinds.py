@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flashrt.calibration.statistic import Statistic
+
 if TYPE_CHECKING:
     import numpy
     import torch
@@ -47,12 +49,32 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Grouped:
+    """A statistic that a scheme asked for at one point, streamed over the frames.
+
+    ``point`` is the index of its address, ``width`` the channels, ``seen`` the frames that reached
+    it, ``rows`` the positions counted over all of them. ``kept`` for amax: float32 [k, groups], the
+    largest ``k`` of the frames' values, largest first. For second_moment: float64 [2, groups], the
+    sum of squares and what rounding left of it. One group is one channel, 16 of them, or all.
+    """
+
+    point: int
+    statistic: Statistic
+    width: int
+    seen: int
+    rows: int
+    kept: numpy.ndarray
+
+
+@dataclass(frozen=True)
 class Samples:
     """The statistic, one vector a frame: ``amax`` float32 [frames, points].
 
     ``seen`` is bool [frames, points]: whether the point was called in the frame at all; where it
     was not, ``amax`` is 0 and means nothing. ``observations`` has ``None`` for a point that no
-    frame reached.
+    frame reached. ``grouped`` are the finer statistics, by point, where one was asked for and a
+    frame reached it. ``unmasked`` are points whose rows were not the frame's positions, so that
+    masked ones could not be told apart there and were measured too.
     """
 
     addresses: tuple[Address, ...]
@@ -60,6 +82,8 @@ class Samples:
     amax: numpy.ndarray
     seen: numpy.ndarray
     observations: tuple[Observation | None, ...]
+    grouped: tuple[Grouped, ...] = ()
+    unmasked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,8 +102,8 @@ def capture_content(model: torch.nn.Module, at: Point, forward: Any) -> Content:
     from flashrt.host.trace import trace
     from flashrt_runtime.reason import Reason, Refusal
 
-    calls = trace(model, forward, {at.module}).calls.get(at.module, [])
+    calls = trace(model, forward, {at.module}, whole=True).calls.get(at.module, [])
     last = (calls[-1].input if at.capture == "input" else calls[-1].output) if calls else None
     if last is None:
         raise Refusal(Reason.NEVER_CALLED, "the forward gave no tensor here", subject=at.module)
-    return Content(at.module, last.tensor.detach().clone())
+    return Content(at.module, last.kept)

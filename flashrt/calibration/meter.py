@@ -1,29 +1,62 @@
-"""Hooks that take one amax per point and call, and nothing else, from the host's own forward."""
+"""Hooks that take one amax per point and call from the host's own forward, and, where a scheme
+asked for it, one vector."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flashrt.calibration.kinds import Address, Observation
+from flashrt.calibration.slots import Slots
+from flashrt.calibration.statistic import AMAX, Kind, Statistic
+from flashrt.calibration.vectors import Vectors
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import numpy
     import torch
 
+    from flashrt.calibration.mask import Mask
+
 Place = tuple[str, str]  # module path, "input" or "output"
+_MOST = 4096  # calls between two copies from the device: a decode loop makes them by the thousand
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One frame: ``amax`` float32 [points], the max over its calls, and ``seen`` bool [points].
+
+    ``broken`` is the point that was first to be non-finite, if one was. ``vectors`` has, by point,
+    the finer statistic that was asked for: one value a group, and the rows it was taken over.
+    ``unmasked`` are the points that the frame's mask could not be applied to, ``masked`` says
+    whether it was applied to any.
+    """
+
+    amax: numpy.ndarray
+    seen: numpy.ndarray
+    broken: int | None
+    vectors: Mapping[int, tuple[numpy.ndarray, int]]
+    unmasked: tuple[int, ...]
+    masked: bool
 
 
 class Meter:
     """Measures points of a model while its hooks are on (:meth:`attached`).
 
     Points that sit at one place, and neighbouring places that are handed one tensor (q, k and v),
-    cost one amax between them.
+    cost one amax between them. ``asked`` gives a finer statistic for an address by its index.
     """
 
-    def __init__(self, model: torch.nn.Module, addresses: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        addresses: Sequence[Address],
+        asked: Mapping[int, Statistic] | None = None,
+    ) -> None:
+        import numpy as np
+
         modules = dict(model.named_modules())
         for address in addresses:
             if address.module not in modules or address.capture not in ("input", "output"):
@@ -36,36 +69,86 @@ class Meter:
         self._modules = modules
         self._places = list(dict.fromkeys((a.module, a.capture) for a in addresses))
         index = {place: i for i, place in enumerate(self._places)}
+        self._addresses = tuple(addresses)
         self._of_address = [index[(a.module, a.capture)] for a in addresses]
-        self._low: list[torch.Tensor] = []
-        self._high: list[torch.Tensor] = []
-        self._events: list[tuple[int, int]] = []  # (place, which amax)
-        self._last: tuple[torch.Tensor | None, int] = (None, -1)
-        self._shapes: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._asked = {i: s for i, s in (asked or {}).items() if s != AMAX}
+        kinds: dict[int, set[Kind]] = {}
+        for address_index, statistic in self._asked.items():
+            kinds.setdefault(self._of_address[address_index], set()).add(statistic.kind)
+        self._vectors = Vectors({place: frozenset(wanted) for place, wanted in kinds.items()})
+        self._slots = Slots()
+        count = len(self._places)
+        self._shape: list[Any] = [None] * count  # of the last call
+        self._shapes: list[dict[tuple[int, ...], str]] = [{} for _ in range(count)]
+        self._calls = np.zeros(count, dtype=np.int64)
+        self.use(None)
+
+    def use(self, mask: Mask | None) -> None:
+        """Start a frame: forget what was seen, and exclude what ``mask`` does not count."""
+        import numpy as np
+
+        self._mask = mask if mask is not None and mask.excludes else None
+        self._amax = np.zeros(len(self._places), dtype=np.float32)
+        self._seen = np.zeros(len(self._places), dtype=bool)
+        self._broken: int | None = None
+        self._called: list[int] = []  # the place of every call …
+        self._which: list[int] = []  # … and the slot that has its amax
+        self._last: torch.Tensor | None = None
+        self._version = -1
+        self._rows: torch.Tensor | None = None  # the counted rows of the last tensor
+        self._masked = False
+        self._unmasked: set[int] = set()
+        self._slots.clear()
+        self._vectors.clear()
 
     def _see(self, place: int, tensor: torch.Tensor) -> None:
-        import torch
-
-        if not tensor.numel() or not tensor.is_floating_point():
-            return
         version = -1 if tensor.is_inference() else tensor._version
-        last, last_version = self._last
-        if last is not tensor or last_version != version:
-            low, high = torch.aminmax(tensor)
-            self._low.append(low)
-            self._high.append(high)
-            self._last = (tensor, version)
-        self._events.append((place, len(self._low) - 1))
-        shapes = self._shapes.setdefault(place, {})
-        key = (tensor.shape, tensor.dtype)
-        shapes[key] = shapes.get(key, 0) + 1
+        if tensor is not self._last or version != self._version:
+            self._last, self._version = tensor, version
+            self._measure(tensor)
+        rows = self._rows
+        if rows is None:
+            return
+        self._called.append(place)
+        self._which.append(self._slots.count - 1)
+        if tensor.shape != self._shape[place]:
+            self._shape[place] = tensor.shape
+            self._shapes[place].setdefault(tuple(tensor.shape), str(tensor.dtype))
+        if self._mask is not None and rows is tensor:
+            self._unmasked.add(place)
+        if place in self._vectors.wanted:
+            self._vectors.see(place, rows, self._places[place][0])
+
+    def _measure(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_floating_point() or not tensor.numel():
+            self._rows = None
+            return
+        self._rows = rows = tensor if self._mask is None else self._counted(tensor)
+        if rows is None:
+            return
+        if self._slots.count == _MOST:
+            self._flush()
+        self._slots.put(rows)
+        self._vectors.start()
+
+    def _counted(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The rows that count; ``None`` where none does; the tensor where the mask does not fit."""
+        mask = self._mask
+        if mask is None or not mask.fits(tensor):
+            return tensor
+        self._masked = True
+        rows = mask.rows(tensor)
+        return rows if rows.numel() else None
 
     def _hook(self, place: int, side: str) -> Any:
         import torch
 
-        see = self._see
+        see, plain = self._see, torch.Tensor
 
         def on_input(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if args and isinstance(args[0], plain):
+                see(place, args[0])
+                return
             for value in (*args, *kwargs.values()):
                 if isinstance(value, torch.Tensor):
                     see(place, value)
@@ -94,32 +177,48 @@ class Meter:
             for handle in handles:
                 handle.remove()
 
-    def take(self) -> tuple[numpy.ndarray, numpy.ndarray, int | None]:
-        """What one frame gave, and start the next.
-
-        Returns amax float32 [points] (max over the frame's calls), seen bool [points], and the
-        index of the point that was first to be non-finite, or ``None``.
-        """
+    def _flush(self) -> None:
+        """Fold the calls so far into the frame."""
         import numpy as np
-        import torch
 
-        count = len(self._places)
-        amax = np.zeros(count, dtype=np.float32)
-        seen = np.zeros(count, dtype=bool)
-        broken: int | None = None
-        if self._low:
-            pair = torch.stack((-torch.stack(self._low), torch.stack(self._high)))
-            values = pair.amax(dim=0).float().cpu().numpy()
-            for place, which in self._events:
-                value = values[which]
-                if broken is None and not np.isfinite(value):
-                    broken = place
-                amax[place] = max(amax[place], value)
-                seen[place] = True
-        self._low, self._high, self._events, self._last = [], [], [], (None, -1)
-        order = self._of_address
-        first = order.index(broken) if broken is not None else None
-        return amax[order], seen[order], first
+        if not self._called:
+            return
+        called = np.array(self._called)
+        values = self._slots.read()[np.array(self._which)]
+        broken = np.flatnonzero(~np.isfinite(values))
+        if broken.size and self._broken is None:
+            self._broken = int(called[broken[0]])
+        with np.errstate(invalid="ignore"):  # NaN is reported, and ends the run
+            np.maximum.at(self._amax, called, values)
+        self._seen[called] = True
+        self._calls += np.bincount(called, minlength=len(self._places))
+        self._called, self._which = [], []
+
+    def take(self) -> Taken:
+        """What one frame gave, and start the next, without a mask.
+
+        Raises :class:`Refusal` (SHAPE) for a width that the asked granularity does not divide.
+        """
+        self._flush()
+        order, broken = self._of_address, self._broken
+        taken = Taken(
+            self._amax[order],
+            self._seen[order],
+            order.index(broken) if broken is not None else None,
+            {} if broken is not None else self._grouped(),
+            tuple(i for i, place in enumerate(order) if place in self._unmasked),
+            self._masked,
+        )
+        self.use(None)
+        return taken
+
+    def _grouped(self) -> dict[int, tuple[numpy.ndarray, int]]:
+        found = {}
+        for index, statistic in self._asked.items():
+            one = self._vectors.fold(self._of_address[index], statistic, self._addresses[index])
+            if one is not None:
+                found[index] = one
+        return found
 
     def observations(self) -> tuple[Observation | None, ...]:
         """Facts about the calls so far, per point."""
@@ -128,10 +227,12 @@ class Meter:
     def _observation(self, place: int) -> Observation | None:
         from flashrt_runtime.contract import rows_of
 
-        shapes = self._shapes.get(place)
+        shapes = self._shapes[place]
         if not shapes:
             return None
-        rows = [rows_of(tuple(shape)) for shape, _ in shapes]
-        shape, dtype = next(iter(shapes))
-        name = str(dtype).removeprefix("torch.")
-        return Observation((min(rows), max(rows)), int(shape[-1]), name, sum(shapes.values()))
+        rows = [rows_of(shape) for shape in shapes]
+        shape, dtype = next(iter(shapes.items()))
+        width = shape[-1] if shape else 1
+        return Observation(
+            (min(rows), max(rows)), width, dtype.removeprefix("torch."), int(self._calls[place])
+        )

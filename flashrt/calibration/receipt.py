@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashrt.calibration.collect import addresses_of
 from flashrt.calibration.kinds import Address, Observation, Samples
+from flashrt.calibration.origin import (
+    require_disjoint,
+    require_origin,
+    software,
+    structure_records,
+)
 from flashrt.calibration.reduce import CEILING, PointRecord, Reduction, Verdict, reduce
 from flashrt.calibration.statistic import AMAX
 from flashrt.calibration.summary import summary, warnings
-from flashrt.calibration.table import read_table, table_bytes
+from flashrt.calibration.table import read_samples, table_bytes
 from flashrt.document.canonical import canonical_bytes, digest_of, read_json, seal, sha256
 from flashrt.document.problem import InputError
 from flashrt.document.schema import require
@@ -24,7 +29,6 @@ if TYPE_CHECKING:
     from flashrt.receipt.store import Store
 
 SCHEMA = "flashrt.calibration/1"
-_PACKAGES = ("flashrt", "numpy", "safetensors", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -71,25 +75,6 @@ def seams_digest(seams: Sequence[Seam]) -> str:
     return sha256(canonical_bytes([seam.record() for seam in ordered]))
 
 
-def structure_records(specs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """``{"decoder_ffn@1": digest}`` as ``[{"name", "version", "spec_digest"}]``."""
-    records = []
-    for name, digest in sorted(specs.items()):
-        bare, _, version = name.partition("@")
-        records.append({"name": bare, "version": int(version), "spec_digest": digest})
-    return records
-
-
-def _software() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def build(
     samples: Samples,
     reduction: Reduction,
@@ -101,7 +86,11 @@ def build(
     workload: Mapping[str, Any],
     max_samples: int | None,
 ) -> Calibration:
-    """Seal a receipt. It holds no path, no time and no machine: same inputs, same digest."""
+    """Seal a receipt. It holds no path, no time and no machine: same inputs, same digest.
+
+    Raises :class:`Refusal` (CONFLICT) when a calibration frame is held out as well.
+    """
+    require_disjoint(workload)
     table = table_bytes(samples)
     body = seal(
         {
@@ -130,7 +119,7 @@ def build(
             "warnings": [because.record() for because in warnings(reduction)],
             "summary": summary(reduction, str(workload["name"])),
             "table": sha256(table),
-            "software": _software(),
+            "software": software(),
         }
     )
     require(body, "calibration_receipt", file="calibration receipt")
@@ -154,9 +143,10 @@ def load_receipt(
 
     ``binding`` is ``{"name", "digest"}`` or ``None`` for discovered seams; ``specs`` maps
     ``structure@version`` to spec digests. Raises :class:`InputError` for bytes that are not a
-    receipt, and :class:`Refusal`: DIGEST (edited), CHECKPOINT (another model, one weight is
-    enough), DTYPE, BINDING (another binding or other seams), STALE_SPEC, STATISTIC (a point that
-    does not follow from the table).
+    receipt, and :class:`Refusal`: DIGEST (edited), CHECKPOINT (another model: one weight, the
+    config or a module's class is enough), DTYPE, BINDING (another binding or other seams),
+    STALE_SPEC, CONFLICT (a held-out frame that was calibrated on), STATISTIC (what does not follow
+    from the table or the seams).
     """
     name = str(source) if isinstance(source, Path) else "calibration receipt"
     body = read_json(source) if isinstance(source, Path) else dict(source)
@@ -168,7 +158,10 @@ def load_receipt(
             subject=name,
             do="run `flashrt calibrate` again",
         )
-    _same_origin(body, model_artifact, binding, seams, specs)
+    require_origin(body, model_artifact=model_artifact, binding=binding, specs=specs)
+    if body["seams_digest"] != seams_digest(seams):
+        raise Refusal(Reason.BINDING, "calibrated for other seams or points", subject="seams")
+    require_disjoint(body["workload"])
     try:
         data = table.read_bytes() if isinstance(table, Path) else table
     except OSError as error:
@@ -186,7 +179,7 @@ def load_receipt(
                 subject=computed.address.name,
                 do="run `flashrt calibrate` again",
             )
-    _same_derived(body, reduction)
+    _same_derived(body, reduction, len({seam.id for seam in seams}))
     return Calibration(body, data, _by_name(reduction))
 
 
@@ -196,48 +189,14 @@ def load_from_store(store: Store, digest: str, **expected: Any) -> Calibration:
     return load_receipt(body, store.table_path(str(body["table"])), **expected)
 
 
-def _same_origin(
-    body: Mapping[str, Any],
-    model_artifact: Mapping[str, Any],
-    binding: Mapping[str, str] | None,
-    seams: Sequence[Seam],
-    specs: Mapping[str, str],
-) -> None:
-    def refuse(reason: Reason, what: str, subject: str) -> Refusal:
-        return Refusal(reason, what, subject=subject, do="run `flashrt calibrate` for this host")
-
-    made_for = body["model_artifact"]
-    if made_for["checkpoint_digest"] != model_artifact["checkpoint_digest"]:
-        what = (
-            f"calibrated on {made_for['checkpoint_digest'][:19]}…, "
-            f"this is {str(model_artifact['checkpoint_digest'])[:19]}…"
-        )
-        raise refuse(Reason.CHECKPOINT, what, str(model_artifact["name"]))
-    if made_for["dtype"] != model_artifact["dtype"]:
-        what = f"calibrated in {made_for['dtype']}, this host is {model_artifact['dtype']}"
-        raise refuse(Reason.DTYPE, what, str(model_artifact["name"]))
-    if made_for["tokenizer_digest"] != model_artifact["tokenizer_digest"]:
-        raise refuse(Reason.CHECKPOINT, "the tokenizer is another one", str(model_artifact["name"]))
-    if body["binding"] != (dict(binding) if binding else None):
-        named = (binding or {}).get("name", "discovered seams")
-        raise refuse(Reason.BINDING, "calibrated under another binding", str(named))
-    if body["seams_digest"] != seams_digest(seams):
-        raise refuse(Reason.BINDING, "calibrated for other seams or points", "seams")
-    known = {f"{s['name']}@{s['version']}": s["spec_digest"] for s in body["structures"]}
-    for structure in sorted(known.keys() | specs.keys()):
-        if known.get(structure) != specs.get(structure):
-            raise refuse(Reason.STALE_SPEC, "the spec is not the calibrated one", structure)
-
-
 def _again(body: Mapping[str, Any], data: bytes) -> Reduction:
     """The reduction that the table gives under the receipt's own percentile."""
     frames = tuple(frame["id"] for frame in body["workload"]["frames"])
-    amax, seen = read_table(data, (len(frames), len(body["points"])))
     addresses = tuple(
         Address(p["seam"], p["point"], p["module"], p["capture"]) for p in body["points"]
     )
     observed = tuple(_observation(p) for p in body["points"])
-    samples = Samples(addresses, frames, amax, seen, observed)
+    samples = read_samples(data, addresses, frames, observed)
     return reduce(samples, body["percentile"]["asked"])
 
 
@@ -249,8 +208,11 @@ def _observation(point: Mapping[str, Any]) -> Observation | None:
     return Observation((low, high), facts["width"], facts["dtype"], point["calls"])
 
 
-def _same_derived(body: Mapping[str, Any], reduction: Reduction) -> None:
+def _same_derived(body: Mapping[str, Any], reduction: Reduction, seams: int) -> None:
+    most = body["max_samples"]
     derived = {
+        "seams": seams,
+        "max_samples": most if most is None or most >= reduction.samples else reduction.samples,
         "samples": reduction.samples,
         "percentile": {**body["percentile"], "effective": reduction.effective},
         "ceiling": {"factor": CEILING, "median": reduction.median, "limit": reduction.limit},

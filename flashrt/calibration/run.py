@@ -9,6 +9,7 @@ from flashrt.calibration.collect import Tell, collect, silent
 from flashrt.calibration.receipt import Calibration, build
 from flashrt.calibration.reduce import effective_percentile, reduce
 from flashrt.calibration.sampling import stratify
+from flashrt.calibration.statistic import Statistic
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 def choose(observations: Sequence[Any], max_samples: int | None, seed: int) -> list[Any]:
     """All observations, or ``max_samples`` of them, stratified anew (never the first ones).
 
-    An observation has an ``id`` and ``strata``, coarsest first.
+    An observation has an ``id`` and ``strata``, coarsest first, and where the innermost stratum is
+    an episode a ``position`` in it; without one, ids say which comes first.
     """
-    ordered = sorted(observations, key=lambda o: (o.strata, o.id))
+    ordered = sorted(observations, key=lambda o: (o.strata, getattr(o, "position", 0), o.id))
     if max_samples is None or max_samples >= len(ordered):
         return ordered
     if max_samples < 1:
@@ -30,7 +32,10 @@ def choose(observations: Sequence[Any], max_samples: int | None, seed: int) -> l
             f"max_samples is {max_samples}",
             do="give at least one, or leave it out",
         )
-    return [ordered[i] for i in stratify([o.strata for o in ordered], max_samples, seed)]
+    strata = [o.strata for o in ordered]
+    placed = all(hasattr(o, "position") for o in ordered)
+    positions = [o.position for o in ordered] if placed else None
+    return [ordered[i] for i in stratify(strata, max_samples, seed, positions=positions)]
 
 
 def _forward(model: torch.nn.Module) -> Callable[[Any], object]:
@@ -52,14 +57,18 @@ def calibrate(
     seed: int = 0,
     run: Callable[[Any], object] | None = None,
     tell: Tell = silent,
+    statistics: Mapping[tuple[str, str], Statistic] | None = None,
+    mask: Callable[[Any], torch.Tensor | None] | None = None,
 ) -> Calibration:
     """Measure every point of ``seams`` over ``observations`` and reduce to one amax each.
 
     ``observations`` are frames (``id``, ``strata``, ``record()``, and ``token_ids`` [window] for
     the default ``run``, one plain forward). Within a frame the maximum over calls is kept; across
     frames the ``percentile``. ``workload`` is the Workload record; its ``frames`` are replaced by
-    those that were used. ``verbose`` reports every point through ``tell``. The model is left as it
-    was. Raises :class:`Refusal` (see :func:`flashrt.calibration.collect.collect`; PERCENTILE for
+    those that were used. ``verbose`` reports every point through ``tell``. ``statistics`` asks for
+    more than the amax of the tensor at a (seam id, point), and ``mask(frame)`` says which positions
+    count (padding does not): see :func:`flashrt.calibration.collect.collect`. The model is left as
+    it was. Raises :class:`Refusal` (see :func:`flashrt.calibration.collect.collect`; PERCENTILE for
     a number that is not one), and then nothing was kept.
     """
     effective_percentile(percentile, 1)  # refuses a bad number before minutes are spent
@@ -69,7 +78,16 @@ def calibrate(
     if shared:
         what = "a frame is in the calibration and in the held-out set"
         raise Refusal(Reason.CONFLICT, what, subject=shared[0])
-    samples = collect(model, seams, frames, run or _forward(model), tell)
+    samples = collect(
+        model,
+        seams,
+        frames,
+        run or _forward(model),
+        tell,
+        statistics=statistics,
+        percentile=percentile,
+        mask=mask,
+    )
     reduction = reduce(samples, percentile)
     if verbose:
         for point in reduction.points:

@@ -1,4 +1,4 @@
-"""What a scheme may ask to have measured at a point, and the one thing the collector measures."""
+"""What a scheme may ask to have measured at a point, and what the collector measures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from flashrt_runtime.reason import Reason, Refusal
 
 
 class Kind(Enum):
-    """A statistic of one tensor."""
+    """A statistic of one tensor: the largest absolute value, or the mean of the squares."""
 
     AMAX = "amax"
     SECOND_MOMENT = "second_moment"
 
 
 class Granularity(Enum):
-    """What one value of the statistic stands for."""
+    """What one value of the statistic stands for. Channels are the last dim of an activation."""
 
     TENSOR = "tensor"
     CHANNEL = "channel"
     BLOCK_16 = "block_16"
+    BLOCK_32 = "block_32"  # the MX formats' block: a scheme may name it, no collector has it
+
+    def size(self, width: int) -> int:
+        """How many of ``width`` channels one value stands for."""
+        blocks = {Granularity.CHANNEL: 1, Granularity.BLOCK_16: 16, Granularity.BLOCK_32: 32}
+        return blocks.get(self, width)
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,11 @@ class Statistic:
 
 
 AMAX = Statistic(Kind.AMAX, Granularity.TENSOR)
-MEASURABLE = frozenset({AMAX})
+MEASURABLE = frozenset(
+    Statistic(kind, granularity)
+    for kind in Kind
+    for granularity in (Granularity.TENSOR, Granularity.CHANNEL, Granularity.BLOCK_16)
+)
 
 
 def require_measurable(statistic: Statistic | None, subject: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashrt.calibration.reduce import CEILING, Reduction, Verdict, samples_for
+from flashrt.calibration.reduce import CEILING, PointRecord, Reduction, Verdict, samples_for
 from flashrt_runtime.reason import Because, Reason
 
 
@@ -44,6 +44,7 @@ def warnings(reduction: Reduction) -> tuple[Because, ...]:
             )
         )
     for point in reduction.points:
+        found += _beside_the_verdict(point)
         reason = point.verdict.reason
         if reason is None:
             continue
@@ -53,10 +54,25 @@ def warnings(reduction: Reduction) -> tuple[Because, ...]:
             detail = f"amax {point.amax:.4g} is {ratio:.0f} x the median {reduction.median:.4g}"
         elif point.verdict is Verdict.UNDERSAMPLED:
             detail = f"only {point.seen} of {reduction.samples} samples reached it"
+            if point.effective is not None:
+                detail += "; the maximum was used"
         elif point.verdict is Verdict.DEAD and point.maximum:
             detail = f"it is zero at percentile {reduction.asked:g}, so it has no scale"
         found.append(Because(reason, detail, point.address.name))
     return tuple(found)
+
+
+def _beside_the_verdict(point: PointRecord) -> list[Because]:
+    """What is to be known of a point whatever its verdict is."""
+    found = []
+    if point.unmasked:
+        detail = "its rows are not the frame's positions, so masked ones were measured too"
+        found.append(Because(Reason.SHAPE, detail, point.address.name))
+    if point.grouped is not None and point.grouped.dead and point.verdict is not Verdict.DEAD:
+        unit = point.grouped.statistic.granularity.value
+        detail = f"{point.grouped.dead} of {len(point.grouped.values)} values a {unit} are zero"
+        found.append(Because(Reason.DEAD, f"{detail} and have no scale", point.address.name))
+    return found
 
 
 def by_reason(found: Sequence[Because], most: int = 5) -> list[Because]:

@@ -65,7 +65,8 @@ def parse_json(data: bytes, source: str) -> Any:
     ``source`` names the file in the :class:`InputError`.
     """
     if len(data) > MAX_BYTES:
-        raise InputError(source, 1, "$", f"{len(data)} bytes is over the limit of {MAX_BYTES}")
+        what = f"{len(data)} bytes is over the limit of {MAX_BYTES}"
+        raise InputError(source, 1, "$", what, "split the file")
     try:
         return json.loads(
             data.decode("utf-8"),
@@ -74,19 +75,26 @@ def parse_json(data: bytes, source: str) -> Any:
             parse_float=_finite,
         )
     except json.JSONDecodeError as error:
-        raise InputError(source, error.lineno, "$", f"not JSON: {error.msg}") from error
+        do = "repair the line or the one above"
+        raise InputError(source, error.lineno, "$", f"not JSON: {error.msg}", do) from error
     except UnicodeDecodeError as error:
-        raise InputError(source, 1, "$", f"not UTF-8 at byte {error.start}") from error
+        what = f"not UTF-8 at byte {error.start}"
+        raise InputError(source, 1, "$", what, "save it as UTF-8") from error
     except RecursionError as error:
-        raise InputError(source, 1, "$", "nested too deeply") from error
+        raise InputError(source, 1, "$", "nested too deeply", "make it flatter") from error
     except ValueError as error:
-        raise InputError(source, 1, "$", str(error)) from error
+        do = "keep one of each key, and finite numbers of usual length"
+        raise InputError(source, 1, "$", str(error), do) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises :class:`InputError` for anything else."""
-    data = read_regular(path, MAX_BYTES)
-    value = parse_json(data, str(path))
+    return object_of(read_regular(path, MAX_BYTES), str(path))
+
+
+def object_of(data: bytes, source: str) -> dict[str, Any]:
+    """As :func:`read_json`, from bytes; ``source`` names the file in messages."""
+    value = parse_json(data, source)
     if not isinstance(value, dict):
-        raise InputError(str(path), 1, "$", "an object was expected")
+        raise InputError(source, 1, "$", "an object was expected", "write {…}")
     return cast(dict[str, Any], value)

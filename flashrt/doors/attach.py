@@ -14,6 +14,7 @@ from flashrt_runtime.reason import Because, Reason, Refusal
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.calibration.precision_spec import ModelPrecisionSpec
     from flashrt_runtime.handle import Handle
 
 
@@ -30,6 +31,11 @@ class Attached:
     units: tuple[Unit, ...]
     decision: Because | None
     handle: Handle | None
+
+    @property
+    def precision_spec(self) -> ModelPrecisionSpec:
+        """The plan's: what was built, whether or not it was attached."""
+        return self.plan.precision_spec
 
     def detach(self) -> None:
         """Give the host back. Idempotent."""

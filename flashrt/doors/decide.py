@@ -47,10 +47,10 @@ def _raced(
 ) -> Because | None:
     from flashrt.gate.thresholds import ALPHA
     from flashrt.race.clock import MachineClock
-    from flashrt.race.decision import Decision, PastMargin, alpha_per_look, interval
+    from flashrt.race.decision import Decision, PastMargin, alpha_of_attempt
     from flashrt.race.load import ProcStat
     from flashrt.race.measure import race
-    from flashrt.race.rule import LOOKS, Rule
+    from flashrt.race.rule import Rule
     from flashrt.race.series import ratios
     from flashrt.spec import load
     from flashrt_runtime.capture import capture
@@ -64,16 +64,15 @@ def _raced(
     if missing:
         told = "its operator is not in the captured graph exactly once"
         return Because(Reason.NEVER_CALLED, told, missing[0])
-    alpha = alpha_per_look(ALPHA, 1, len(LOOKS))
     margin = max(load(swap.seam.structure).gates.margin for swap in swaps)
-    rule = Rule(question=PastMargin(margin), alpha=alpha, budget_s=seconds)
+    rule = Rule(question=PastMargin(margin), alpha=alpha_of_attempt(ALPHA, 1), budget_s=seconds)
     arms = {"host": lambda: _run(host), "treated": lambda: _run(treated)}
     series = race(arms, MachineClock(), ProcStat(), Random(0), rule)
-    seen = interval(ratios(series.observed()), alpha)
+    seen, decision = rule.consult(ratios(series.observed()))
     if seen is None:
         return Because(Reason.NOISE, f"{len(series.kept)} usable blocks", "race")
     told = f"{seen.low:.4f} to {seen.high:.4f} against a margin of {margin:g}"
-    match rule.question.ask(seen):
+    match decision:
         case Decision.WIN:
             return None
         case Decision.LOSS:

@@ -13,6 +13,7 @@ from flashrt_runtime.reason import Because, Reason, Refusal
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.calibration.precision_spec import ModelPrecisionSpec
     from flashrt.calibration.reduce import PointRecord, Reduction
     from flashrt_runtime.swap import Swap
 
@@ -47,14 +48,15 @@ class Sampling:
 class SwapPlan:
     """What could be bound.
 
-    ``swaps`` go to ``swap.attach``. ``precision_spec`` holds, per seam, the impl and the scales.
+    ``swaps`` go to ``swap.attach``. ``precision_spec`` is what each seam is stored and computed in,
+    with the identity of the model and of the data behind the scales.
     ``notes["calibration"]`` says method, samples, percentile (asked and effective) and dispersion.
     ``kept`` are the seams that stay the host's, with the reason, and ``refusals`` the near misses.
     """
 
     scheme: str
     swaps: tuple[Swap, ...]
-    precision_spec: Mapping[str, Any]
+    precision_spec: ModelPrecisionSpec
     notes: Mapping[str, Any]
     kept: tuple[Because, ...]
     refusals: tuple[Because, ...]
@@ -93,19 +95,33 @@ def plan_swaps(
     from flashrt.calibration.reduce import reduce
     from flashrt.calibration.run import choose
     from flashrt.calibration.summary import summary
+    from flashrt.doors.identity import artifact_of, data_of, device_name, dtypes
     from flashrt.host.discovery import discover
+    from flashrt.host.seams import served, spec_digests
+    from flashrt.scheme.needs import finer
     from flashrt.scheme.plan import plan
+    from flashrt.scheme.precision import precision_spec
+    from flashrt.scheme.registry import get, resolve
     from flashrt_runtime.activate import make_swap
 
     found = discover(model, lambda: feed.run(feed.observations[0])).require(structure)
-    seams = found.of(structure) if structure else found.seams
+    seams = served(found.of(structure) if structure else found.seams)
     device = next(model.parameters()).device
+    place = device_name(device)
     chosen = choose(feed.observations, asked.max_samples, seed=0)
-    samples = collect(model, seams, chosen, feed.run)
+    samples = collect(
+        model,
+        seams,
+        chosen,
+        feed.run,
+        statistics=finer(get(resolve(scheme, place)), seams),
+        percentile=asked.percentile,
+    )
     reduction = reduce(samples, asked.percentile)
     rows = _rows(samples)
-    made = plan(scheme, seams, Measured(reduction), device=device.type, rows=rows[1])
-    tensors = model.state_dict()
+    artifact, tensors = artifact_of(model), model.state_dict()
+    measured = Measured(reduction)
+    made = plan(scheme, seams, measured, device=place, rows=rows[1], dtype=dtypes(tensors))
     swaps = [
         make_swap(one.seam, impl, one.record()["scales"], tensors, _band(impl, rows), device=device)
         for one in made.bound
@@ -118,10 +134,13 @@ def plan_swaps(
     return SwapPlan(
         scheme=made.scheme,
         swaps=tuple(swaps),
-        precision_spec={
-            "scheme": made.scheme,
-            "seams": [s.record() for s in made.bound],
-        },
+        precision_spec=precision_spec(
+            made,
+            model_artifact=artifact,
+            binding=None,
+            specs=spec_digests(seams),
+            workload=data_of(chosen, reduction),
+        ),
         notes={
             "calibration": {
                 "method": "max over calls in a sample, percentile over samples",

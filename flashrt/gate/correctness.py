@@ -26,7 +26,8 @@ def _coverage(evidence: Evidence) -> list[Because]:
     """Every process that raced shows its controls, each once."""
     raced = Counter(run.process for run in evidence.processes)
     found = []
-    for name in ("empty_control", "path", "rollback", "poison"):
+    named = ("empty_control", "path", "rollback", "poison")
+    for name in (*named, "integrity") if evidence.integrity else named:
         seen = Counter(run.process for run in getattr(evidence, name))
         if not seen or any(n > 1 for n in seen.values()) or not set(raced) <= set(seen):
             detail = "measured in " + (", ".join(str(p) for p in sorted(seen)) or "no process")
@@ -66,7 +67,7 @@ def _poison(evidence: Evidence) -> list[Because]:
     for run in evidence.poison:
         where = f"process {run.process}"
         if run.outputs_rewritten is not True:
-            detail = "a replay left its poisoned outputs as they were"
+            detail = "a no-op replay left its poisoned outputs as they were"
             found.append(Because(Reason.NEVER_CALLED, detail, where))
         if run.inputs_honoured is not True:
             detail = "a replay ignored inputs that changed after capture"
@@ -154,4 +155,5 @@ def failures(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
     found += _parity(evidence, thresholds)
     found += _changed(evidence.rollback, Reason.ROLLBACK, "the host differs after detaching")
     found += _poison(evidence)
+    found += [because for run in evidence.integrity for because in run.reasons()]
     return found

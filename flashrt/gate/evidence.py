@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from flashrt.gate.integrity import Integrity, read_integrity
 from flashrt.gate.metrics import Window
 from flashrt.gate.reading import (
     Malformed,
@@ -96,7 +97,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that was measured for one cell."""
+    """Everything that was measured for one cell.
+
+    ``integrity`` is empty in evidence from before attacks were recorded.
+    """
 
     empty_control: tuple[Twice, ...]
     path: tuple[PathRun, ...]
@@ -107,6 +111,7 @@ class Evidence:
     poison: tuple[Poison, ...]
     cost: Cost
     incomplete: str | None
+    integrity: tuple[Integrity, ...] = ()
 
 
 def _string(value: Any, path: str) -> str:
@@ -226,4 +231,5 @@ def read_evidence(body: Any, path: str = "$.evidence") -> Evidence:
             optional_number(cost, "peak_bytes_per_s", f"{path}.cost"),
         ),
         incomplete=None if incomplete is None else _string(incomplete, f"{path}.incomplete"),
+        integrity=many(body, "integrity", path, read_integrity) if "integrity" in body else (),
     )

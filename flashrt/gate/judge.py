@@ -66,7 +66,7 @@ def judge(evidence: Any, thresholds: Any) -> dict[str, Any]:
         because = Because(Reason.INCOMPLETE, error.what, error.path)
         return _verdict(UNKNOWN, "none", [because], dict(NOTHING), stamp)
     summary = parity_summary(seen, gates)
-    numbers = {**statistics(speed, seen), "parity": summary}
+    numbers = {**statistics(speed, seen, thresholds), "parity": summary}
     band = band_of(summary[gates.metric] if summary else None, gates)
     wrong = failures(seen, gates) + implausible(seen)
     if wrong:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from flashrt.gate.reading import Malformed, array, check_integer, flag, integer, many, number, pair
 from flashrt.gate.reading import text as text_of
-from flashrt.race.decision import Decision, Interval, Question, interval
+from flashrt.race.decision import Decision, Interval, Question
+from flashrt.race.protocol import SignTest
 from flashrt.race.series import PAIRS_PER_BLOCK, Block, Order, Series, Stopped, ratios
 
 
@@ -59,8 +59,7 @@ class Sequence:
     """The declared part of a rule that a replay needs."""
 
     question: Question
-    alpha: Fraction
-    looks: tuple[int, ...]
+    test: SignTest
     foreign_limit: float
 
 
@@ -75,15 +74,14 @@ def replay(series: Series, rule: Sequence, path: str) -> Outcome:
         if block.kept is not (block.foreign <= rule.foreign_limit):
             raise Malformed(f"{path}.blocks[{i}].kept", "does not follow from the foreign load")
     kept = len(series.kept) * PAIRS_PER_BLOCK
-    if series.looks != tuple(n for n in rule.looks if n <= kept):
+    if series.looks != tuple(n for n in rule.test.looks if n <= kept):
         raise Malformed(f"{path}.looks", "are not the looks that were declared")
     values = ratios(series.kept)
     decision, seen = Decision.OPEN, None
     for look in series.looks:
         if decision is not Decision.OPEN:
             raise Malformed(f"{path}.looks", "the race went on after it was decided")
-        seen = interval(values[: look // PAIRS_PER_BLOCK], rule.alpha)
-        decision = Decision.OPEN if seen is None else rule.question.ask(seen)
+        seen, decision = rule.test.consult(rule.question, values[: look // PAIRS_PER_BLOCK])
     if (decision is Decision.OPEN) is (series.stopped is Stopped.DECIDED):
         raise Malformed(f"{path}.stopped", f"the samples are {decision.value}")
     if series.stopped is Stopped.DECIDED and kept != series.looks[-1]:

@@ -30,7 +30,7 @@ class Speed:
 
 def measure(evidence: Evidence, thresholds: Thresholds) -> Speed:
     """Replay every series. Raises :class:`~flashrt.gate.reading.Malformed`."""
-    rest = (thresholds.alpha_look, thresholds.looks, thresholds.foreign_limit)
+    rest = (thresholds.test, thresholds.foreign_limit)
     null_rule = Sequence(Narrow(thresholds.null_width), *rest)
     race_rule = Sequence(PastMargin(thresholds.margin), *rest)
     nulls, races = [], []
@@ -107,7 +107,7 @@ def _ratio(pairs: Many[tuple[int, int]]) -> float:
     return median([other / first for first, other in pairs])
 
 
-def statistics(speed: Speed, evidence: Evidence) -> dict[str, Any]:
+def statistics(speed: Speed, evidence: Evidence, thresholds: Thresholds) -> dict[str, Any]:
     """The numbers of both races, as a receipt holds them.
 
     ``dtype_ratio`` is the time of the host in that dtype over the treated arm's: what the win is
@@ -130,8 +130,8 @@ def statistics(speed: Speed, evidence: Evidence) -> dict[str, Any]:
         "diagnosis": [
             {
                 "process": run.process,
-                "null": diagnose(run.null).record(),
-                "race": diagnose(run.race).record(),
+                "null": diagnose(run.null, thresholds.protocol).record(),
+                "race": diagnose(run.race, thresholds.protocol).record(),
             }
             for run in evidence.processes
         ],

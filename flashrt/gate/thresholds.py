@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any
 
-from flashrt.gate.metrics import DIRECTIONS
+from flashrt.gate.metrics import DIRECTIONS, SCALE_BOUNDS
 from flashrt.gate.reading import (
     Malformed,
     check_integer,
@@ -21,10 +21,13 @@ from flashrt.gate.reading import (
     many,
     mapping,
     number,
+    pair,
     text,
 )
 from flashrt.gate.reading import field as member
-from flashrt.race.decision import Narrow, PastMargin, alpha_per_look
+from flashrt.race.certificate import alpha_of_cell
+from flashrt.race.decision import Narrow, PastMargin, alpha_of_attempt
+from flashrt.race.protocol import CURRENT, Protocol, SignTest
 from flashrt.race.rule import LOOKS, Rule
 from flashrt.race.series import PAIRS_PER_BLOCK
 from flashrt_runtime.reason import Reason, Refusal
@@ -32,6 +35,7 @@ from flashrt_runtime.reason import Reason, Refusal
 ALPHA = 0.01
 PROCESSES = 3
 FOREIGN_LIMIT = 0.10
+MOST_PAIRS = 2_000
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,10 @@ class Thresholds:
     """All that :func:`flashrt.gate.judge.judge` compares evidence with.
 
     ``attempt`` is this attempt's number at the cell (1 for the first): it fixes what the race may
-    spend of ``alpha``. ``looks`` are numbers of kept pairs. ``null_width`` is the high / low that
-    an A/A interval must stay below.
+    spend of ``alpha``. ``looks`` are numbers of kept pairs; ``null_width`` is the high / low that
+    an A/A interval must stay below; ``scale_bounds`` hold the pooled norm of each treated window
+    over the host's. ``protocol`` is the version of the race and of this record: receipts of the
+    first one do not name it, and its scale bounds are the tool's.
     """
 
     margin: float
@@ -69,10 +75,13 @@ class Thresholds:
     foreign_limit: float = FOREIGN_LIMIT
     null_width: float = 1.02
     looks: tuple[int, ...] = LOOKS
+    protocol: Protocol = CURRENT
+    scale_bounds: tuple[float, float] = SCALE_BOUNDS
 
     def record(self) -> dict[str, Any]:
         """JSON form, as it stands in a receipt."""
-        return {
+        versioned = {"protocol": int(self.protocol), "scale_bounds": list(self.scale_bounds)}
+        return ({} if self.protocol is Protocol.EVEN else versioned) | {
             "margin": self.margin,
             "alpha": self.alpha,
             "attempt": self.attempt,
@@ -86,9 +95,14 @@ class Thresholds:
         }
 
     @property
-    def alpha_look(self) -> Fraction:
-        """One-sided error rate of one look of one series."""
-        return alpha_per_look(self.alpha, self.attempt, len(self.looks))
+    def alpha_series(self) -> Fraction:
+        """One-sided error rate of one series."""
+        return alpha_of_attempt(self.alpha, self.attempt)
+
+    @property
+    def test(self) -> SignTest:
+        """The statistics of both races."""
+        return SignTest(self.protocol, self.alpha_series, self.looks)
 
     def race_rule(self, budget_s: float, budget_pairs: int = LOOKS[-1]) -> Rule:
         """The rule of the race of the host against the treated arm."""
@@ -101,7 +115,8 @@ class Thresholds:
     def _rule(self, question: PastMargin | Narrow, budget_s: float, budget_pairs: int) -> Rule:
         return Rule(
             question=question,
-            alpha=self.alpha_look,
+            alpha=self.alpha_series,
+            protocol=self.protocol,
             looks=self.looks,
             foreign_limit=self.foreign_limit,
             budget_s=budget_s,
@@ -116,8 +131,11 @@ def declare(
     floors: Mapping[str, float] | None = None,
     attempt: int = 1,
     processes: int = PROCESSES,
+    cells: int = 1,
 ) -> Thresholds:
     """Thresholds from a spec's gates and what a caller states.
+
+    ``cells`` are asked for together and share the policy's error rate.
 
     Raises :class:`Refusal` (THRESHOLD) for a margin below the spec's, fewer than three processes,
     or a floor on a metric that does not exist or is not a number.
@@ -139,6 +157,7 @@ def declare(
         band_warn=gates.band_warn,
         floors=dict(floors or {}),
         attempt=attempt,
+        alpha=alpha_of_cell(ALPHA, cells),
         processes=processes,
         null_width=stated,
     )
@@ -150,9 +169,20 @@ def _refused(subject: str, what: str) -> Refusal:
     )
 
 
+def _protocol(body: Any, path: str) -> Protocol:
+    """The version that the record names; the first where it names none."""
+    if "protocol" not in body:
+        return Protocol.EVEN
+    named = integer(body, "protocol", path)
+    if named not in {int(version) for version in Protocol if version is not Protocol.EVEN}:
+        raise Malformed(f"{path}.protocol", "no such version")
+    return Protocol(named)
+
+
 def read_thresholds(body: Any, path: str = "$.thresholds") -> Thresholds:
     """The inverse of :meth:`Thresholds.record`. Raises :class:`Malformed`."""
     bands = member(body, "bands", path)
+    protocol = _protocol(body, path)
     found = Thresholds(
         margin=number(body, "margin", path),
         metric=text(body, "metric", path),
@@ -165,6 +195,10 @@ def read_thresholds(body: Any, path: str = "$.thresholds") -> Thresholds:
         foreign_limit=number(body, "foreign_limit", path),
         null_width=number(body, "null_width", path),
         looks=many(body, "looks", path, check_integer),
+        scale_bounds=SCALE_BOUNDS
+        if protocol is Protocol.EVEN
+        else pair(member(body, "scale_bounds", path), f"{path}.scale_bounds", check_number),
+        protocol=protocol,
     )
     looks = found.looks
     sound = {
@@ -176,8 +210,9 @@ def read_thresholds(body: Any, path: str = "$.thresholds") -> Thresholds:
         "alpha": 0 < found.alpha < 0.5,
         "foreign_limit": 0 < found.foreign_limit < 1,
         "null_width": found.null_width > 1,
+        "scale_bounds": 0 < found.scale_bounds[0] <= 1 <= found.scale_bounds[1],
         "looks": bool(looks)
-        and all(n >= 1 and n % PAIRS_PER_BLOCK == 0 and n <= 10_000 for n in looks)
+        and all(n >= 1 and n % PAIRS_PER_BLOCK == 0 and n <= MOST_PAIRS for n in looks)
         and all(a < b for a, b in pairwise(looks)),
     }
     for name, good in sound.items():

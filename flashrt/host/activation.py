@@ -1,8 +1,8 @@
-"""Which activation a gated product used, told from observed numbers and never from a name."""
+"""Which activation a product used, told from observed numbers and never from a name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     import torch
 
 KNOWN = ("silu", "gelu_tanh")
+_VALUES = 128  # of each product that are looked at, spread evenly
+
+Triple = tuple["torch.Tensor", "torch.Tensor | None", "torch.Tensor"]
 
 
 def functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
@@ -30,24 +33,48 @@ def functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     }
 
 
-def fitting(gate: torch.Tensor, up: torch.Tensor, product: torch.Tensor) -> list[str]:
-    """Names of the functions f for which f(gate) * up is the observed product, in its rounding.
+def fitting(triples: Sequence[Triple]) -> list[list[str]]:
+    """For each (gate, up, product): the functions f for which f(gate) * up is the product.
 
-    All three tensors are [..., F]. The tolerance is eight roundings of |gate·up| per element in
-    the host's dtype, so functions that differ by less on these values are all returned.
+    The three tensors have one shape; an ``up`` of ``None`` is all ones. The tolerance is eight
+    roundings of |gate·up| per element in the host's dtype, so functions that differ by less on
+    these values are all returned. Values are spread evenly over the tensors, at most 255 each.
     """
     import torch
 
-    if not (gate.shape == up.shape == product.shape) or not product.numel():
-        return []
-    bound = (gate.double() * up.double()).abs().clamp(min=0)
-    tolerance = 8 * torch.finfo(product.dtype).eps
-    out = []
-    for name, function in functions().items():
-        # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
-        scale = up.double().abs() if name == "sigmoid" else bound
-        want = function(gate) * up
-        difference = (product.double() - want.double()).abs()
-        if bool((difference <= tolerance * scale + 1e-30).all()):
-            out.append(name)
+    out: list[list[str]] = [[] for _ in triples]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, (gate, up, product) in enumerate(triples):
+        whole = gate.shape == product.shape and (up is None or up.shape == product.shape)
+        if whole and product.numel():
+            groups.setdefault((product.numel(), product.dtype, product.device), []).append(i)
+    for members in groups.values():
+        gates = torch.stack([_spread(triples[i][0]) for i in members])
+        ups = torch.stack([_up(triples[i]) for i in members])
+        products = torch.stack([_spread(triples[i][2]) for i in members])
+        wide = torch.promote_types(products.dtype, torch.float32)
+        tolerance = 8 * torch.finfo(products.dtype).eps
+        bound = (gates * ups).abs().to(wide)
+        for name, function in functions().items():
+            # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
+            scale = ups.abs().to(wide) if name == "sigmoid" else bound
+            want = function(gates) * ups
+            difference = (products.to(wide) - want.to(wide)).abs()
+            near = (difference <= tolerance * scale + 1e-30).all(dim=1).tolist()
+            for i, fits in zip(members, near, strict=True):
+                if fits:
+                    out[i].append(name)
     return out
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    return flat[:: max(1, flat.shape[0] // _VALUES)]
+
+
+def _up(triple: Triple) -> torch.Tensor:
+    import torch
+
+    gate, up, _ = triple
+    values = _spread(gate if up is None else up)
+    return torch.ones_like(values) if up is None else values

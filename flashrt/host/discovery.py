@@ -5,11 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flashrt.host import gated, siblings
-from flashrt.host.near_miss import DECODER_FFN, LINEAR_PROJ, QKV_PACK, NearMiss
-from flashrt.host.projection import Projection, find_projections, leaf_matrices, stacked_matrices
-from flashrt.host.trace import Forward, trace
-from flashrt_runtime.contract import Point, Seam
+from flashrt.host import (
+    adaln,
+    attention,
+    block,
+    cadence,
+    gated,
+    linear,
+    modnorm,
+    norm_seams,
+    patch,
+    siblings,
+    vision,
+)
+from flashrt.host.near_miss import (
+    ADALN_PRODUCER,
+    CADENCE_STATIC,
+    DECODER_BLOCK,
+    DECODER_FFN,
+    LINEAR_PROJ,
+    MODNORM_QKV_CHAIN,
+    NORM_FUSED,
+    PATCH_PROJECTION,
+    QKV_PACK,
+    VISION_FFN,
+    NearMiss,
+)
+from flashrt.host.norms import find_norms
+from flashrt.host.projection import find_projections, leaves
+from flashrt.host.trace import Forward, Paths, Trace, paths_of, trace
+from flashrt.host.view import View
+from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason, Refusal
 
 if TYPE_CHECKING:
@@ -21,6 +47,13 @@ _ABSENT = {
     DECODER_FFN: "no two projections read one tensor and feed act(gate) * up to a third",
     LINEAR_PROJ: "no module multiplies its input by a matrix of its own",
     QKV_PACK: "no three sibling projections read one tensor",
+    VISION_FFN: "no module is two biased projections with a GELU between them",
+    NORM_FUSED: "no module was seen to normalise rows",
+    PATCH_PROJECTION: "no kernel over volumes was called",
+    ADALN_PRODUCER: "no projection's parts scale and shift a norm",
+    MODNORM_QKV_CHAIN: "no q, or q, k and v, read a scaled and shifted norm",
+    DECODER_BLOCK: "no module holds a q, k and v pack and a gated feed-forward after it",
+    CADENCE_STATIC: "no projection was called twice on one unchanged tensor",
 }
 
 
@@ -62,41 +95,60 @@ class Discovery:
 
 
 def discover(model: torch.nn.Module, forward: Forward) -> Discovery:
-    """Observe two runs of ``forward`` (a closure that calls the model on one short real frame).
+    """Observe one run of ``forward`` (a closure that calls the model on one short real frame).
 
-    The second run only confirms the order of calls. The model is left as it was. Raises
-    :class:`Refusal`: TRAINING when the model is in training mode, HOST when a parameter has no
-    storage, NEVER_CALLED when the forward ran no module of the model.
+    The order of sibling calls is seen in that one run; calibration looks again on its own frames.
+    The model is left as it was. Raises :class:`Refusal`: TRAINING when the model is in training
+    mode, HOST when a parameter has no storage, NEVER_CALLED when the forward ran no module of the
+    model.
     """
-    _check(model)
-    leaves = leaf_matrices(model)
-    watched = set(leaves) | _ancestors(leaves)
-    first = trace(model, forward, watched)
-    if not first.sequence and leaves:
-        raise Refusal(Reason.NEVER_CALLED, "the forward given did not call the model")
-    second = trace(model, forward, watched).sequence
-    projections, missed = find_projections(model, first)
+    import torch
 
-    seams: list[Seam] = []
-    taken: set[str] = set()
-    for trio in gated.find_trios(projections):
-        result = gated.seam_of(trio, model, first)
-        if isinstance(result, Seam):
-            seams.append(result)
-            taken |= set(trio.paths)
-        else:
-            missed.append(result)
-    tried = taken | {m.path for m in missed}
-    missed += [m for m in gated.near_misses(projections, taken) if m.path not in tried]
-    packs, unpacked = siblings.find_qkv(projections, taken, (first.sequence, second))
-    missed += [m for m in unpacked if not _gated_miss(m, missed)]
-    seams += packs
-    seams += [_linear(p) for p in projections.values() if p.path not in taken]
-    missed += _stacked(model)
-    kept, refused = _replaceable(model, seams)
-    missed += refused
+    _check(model)
+    tap = attention.AttentionTap(model)
+    seen = trace(model, forward, modes=(tap,))
+    if not seen.sequence:
+        raise Refusal(Reason.NEVER_CALLED, "the forward given did not call the model")
+    with torch.no_grad():
+        return _compose(model, seen, tap)
+
+
+def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -> Discovery:
+    paths = paths_of(model)
+    ends = leaves(paths, seen)
+    projections, unlike = find_projections(ends, seen)
+    norms, abnormal = find_norms(ends, seen)
+    attending, unattending = attention.find(model, seen, tap)
+    view = View(model, seen, projections, norms, abnormal, attending, ends, paths)
+
+    gates = gated.find(view)
+    used = {key for seam in gates.seams for key in seam.weights.values()}
+    taken = {path for path, p in projections.items() if p.weight_key in used}
+    packs, views = siblings.find(view, taken), vision.find(view)
+    others = [s.id for s in views.seams] + [s.members["self"] for s in attending]
+    others += [s.members["q"].rpartition(".")[0] for s in packs.seams]
+    gates.misses += gated.near_misses(view, gates, others)
+    # the same module refused as a feed-forward says it better
+    refused = {miss.path for miss in gates.misses}
+    packs.misses = [miss for miss in packs.misses if miss.path not in refused]
+    found = [
+        gates,
+        packs,
+        linear.find(view, taken),
+        views,
+        norm_seams.find(view),
+        patch.find(view),
+        adaln.find(view),
+        modnorm.find(view, taken),
+        block.find(view, packs.seams, gates.seams),
+        cadence.find(view),
+    ]
+    seams = [seam for one in found for seam in one.seams] + attending
+    missed = unlike + [miss for one in found for miss in one.misses] + unattending
+    kept, irreplaceable = _replaceable(paths, seams)
+    missed += irreplaceable
     missed += _absences(kept, missed)
-    order = {path: i for i, path in reversed(list(enumerate(first.sequence)))}
+    order = {path: i for i, path in reversed(list(enumerate(seen.sequence)))}
     kept.sort(key=lambda s: (min(order.get(m, 0) for m in s.members.values()), s.structure))
     return Discovery(tuple(kept), tuple(missed), _tied(model, kept))
 
@@ -116,60 +168,19 @@ def _check(model: torch.nn.Module) -> None:
             )
 
 
-def _ancestors(paths: dict[str, Any]) -> set[str]:
-    out = set()
-    for path in paths:
-        parts = path.split(".")
-        out |= {".".join(parts[:depth]) for depth in range(len(parts))}
-    return out
-
-
-def _gated_miss(miss: NearMiss, missed: list[NearMiss]) -> bool:
-    """Whether the same module is already refused as a feed-forward, which says it better."""
-    return any(m.path == miss.path and m.structure == DECODER_FFN for m in missed)
-
-
-def _linear(projection: Projection) -> Seam:
-    weights = {"weight": projection.weight_key}
-    if projection.bias_key:
-        weights["bias"] = projection.bias_key
-    return Seam(
-        id=projection.path,
-        structure=LINEAR_PROJ,
-        members={"self": projection.path},
-        variant={"bias": "present" if projection.bias_key else "none", "epilogue": "none"},
-        dims={"K": projection.k, "N": projection.n},
-        weights=weights,
-        points={"x": Point(projection.path, "input")},
-    )
-
-
-def _stacked(model: torch.nn.Module) -> list[NearMiss]:
-    return [
-        NearMiss.of(
-            path,
-            DECODER_FFN,
-            Reason.LAYOUT,
-            f"several matrices are stacked in one tensor {tuple(shape)}",
-        )
-        for path, shape in stacked_matrices(model).items()
-    ]
-
-
-def _replaceable(model: torch.nn.Module, seams: list[Seam]) -> tuple[list[Seam], list[NearMiss]]:
+def _replaceable(paths: Paths, seams: list[Seam]) -> tuple[list[Seam], list[NearMiss]]:
     """Seams whose modules can be replaced at one path, in evaluation mode; the rest refused."""
-    paths: dict[int, list[str]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        paths.setdefault(id(module), []).append(path)
+    at = {path: module for module, names in paths.items() for path in names}
+    training = [path for path, module in at.items() if module.training]
     kept, refused = [], []
     for seam in seams:
-        modules = [model.get_submodule(m) for m in seam.members.values()]
-        aliases = [p for m in modules for p in paths[id(m)] if p not in seam.members.values()]
+        modules = [at[m] for m in seam.members.values()]
+        aliases = [p for m in modules for p in paths[m] if p not in seam.members.values()]
         if "" in seam.members.values():
             detail, reason = "the model itself is the seam, so nothing holds it", Reason.LAYOUT
         elif aliases:
             detail, reason = f"the same module is also {aliases[0]}", Reason.TIED
-        elif any(child.training for m in modules for child in m.modules()):
+        elif training and any(child.training for m in modules for child in m.modules()):
             detail, reason = "a part of it is in training mode", Reason.TRAINING
         else:
             kept.append(seam)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING
 
-from flashrt.host.activation import KNOWN, fitting
-from flashrt.host.near_miss import DECODER_FFN, NearMiss
-from flashrt.host.projection import Projection
-from flashrt.host.trace import Call, Trace, trace
+from flashrt.host.activation import KNOWN, Triple, fitting
+from flashrt.host.near_miss import DECODER_FFN, Found, NearMiss
+from flashrt.host.probe import louder
+from flashrt.host.projection import Projection, stacked_matrices
+from flashrt.host.view import View, region_of
 from flashrt_runtime.contract import Point, Seam
 from flashrt_runtime.reason import Reason
-
-if TYPE_CHECKING:
-    import torch
-
-_PROBE_AMAX = 4.0  # where the activations that a name confuses are furthest apart
 
 _DOWNS = 4  # how many later projections are looked at for one that reads the product
 
@@ -40,48 +35,20 @@ class GatedTrio:
         """Paths of gate, up and down."""
         return (self.gate.path, self.up.path, self.down.path)
 
-    @property
-    def region(self) -> str:
-        """Path of the innermost module that holds all three."""
-        return common_parent(self.paths)
 
-
-def common_parent(paths: tuple[str, ...]) -> str:
-    """The innermost module path that every path lies in."""
-    parts = [p.split(".")[:-1] for p in paths]
-    shared = []
-    for names in zip(*parts, strict=False):
-        if len(set(names)) != 1:
-            break
-        shared.append(names[0])
-    return ".".join(shared)
-
-
-def _tensors(calls: tuple[Call, ...], side: str) -> list[torch.Tensor]:
-    return [getattr(call, side).tensor for call in calls]
-
-
-def _share_input(a: Projection, b: Projection) -> bool:
-    return len(a.calls) == len(b.calls) and all(
-        x.input is not None and y.input is not None and x.input.same(y.input)
-        for x, y in zip(a.calls, b.calls, strict=True)
-    )
-
-
-def _fits(gate: Projection, up: Projection, down: Projection) -> tuple[str, ...]:
-    if not len(gate.calls) == len(up.calls) == len(down.calls):
-        return ()
-    triples = zip(
-        _tensors(gate.calls, "output"),
-        _tensors(up.calls, "output"),
-        _tensors(down.calls, "input"),
-        strict=True,
-    )
-    names: list[str] | None = None
-    for triple in triples:
-        fit = fitting(*triple)
-        names = fit if names is None else [n for n in names if n in fit]
-    return tuple(names or ())
+def find(view: View) -> Found:
+    """decoder_ffn seams, and trios that are nearly one. :func:`near_misses` has the rest."""
+    found = Found()
+    taken: set[str] = set()
+    for trio in find_trios(view.projections):
+        result = seam_of(trio, view)
+        found.add(result)
+        if isinstance(result, Seam):
+            taken |= set(trio.paths)
+    for path, shape in stacked_matrices(view.paths).items():
+        what = f"several matrices are stacked in one tensor {tuple(shape)}"
+        found.add(NearMiss.of(path, DECODER_FFN, Reason.LAYOUT, what))
+    return found
 
 
 def find_trios(projections: Mapping[str, Projection]) -> list[GatedTrio]:
@@ -89,52 +56,70 @@ def find_trios(projections: Mapping[str, Projection]) -> list[GatedTrio]:
 
     The roles of gate and up come from the numbers: only one of the two orders fits.
     """
-    ordered = list(projections.values())
-    trios = []
-    for first, second in _sharing_pairs(ordered):
+    by_shape: dict[tuple[int, int], list[Projection]] = {}
+    for projection in projections.values():
+        by_shape.setdefault((projection.k, projection.n), []).append(projection)
+    candidates: list[tuple[Projection, Projection, Projection]] = []
+    for first, second in _sharing_pairs(projections):
         after = max(first.calls[0].order, second.calls[0].order)
-        downs = [
-            p for p in ordered if p.calls[0].order > after and (p.k, p.n) == (first.n, first.k)
-        ]
-        for down in downs[:_DOWNS]:
-            trio = _trio(first, second, down)
-            if trio is not None:
-                trios.append(trio)
-                break
+        shaped = by_shape.get((first.n, first.k), ())
+        downs = [p for p in shaped if p.calls[0].order > after and len(p.calls) == len(first.calls)]
+        candidates += [(first, second, down) for down in downs[:_DOWNS]]
+    fits = iter(_fits([p for a, b, down in candidates for p in ((a, b, down), (b, a, down))]))
+    trios: list[GatedTrio] = []
+    done: set[tuple[str, str]] = set()
+    for first, second, down in candidates:
+        forward, backward = next(fits), next(fits)
+        if (first.path, second.path) in done or not (forward or backward):
+            continue
+        done.add((first.path, second.path))
+        if forward:
+            trios.append(GatedTrio(first, second, down, forward, backward))
+        else:
+            trios.append(GatedTrio(second, first, down, backward))
     return trios
 
 
-def _trio(first: Projection, second: Projection, down: Projection) -> GatedTrio | None:
-    forward, backward = _fits(first, second, down), _fits(second, first, down)
-    if forward:
-        return GatedTrio(first, second, down, forward, backward)
-    return GatedTrio(second, first, down, backward) if backward else None
-
-
-def _sharing_pairs(ordered: list[Projection]) -> list[tuple[Projection, Projection]]:
+def _sharing_pairs(projections: Mapping[str, Projection]) -> list[tuple[Projection, Projection]]:
     """Pairs that read one tensor and have one width out, in call order."""
-    return [
-        (a, b)
-        for a, b in combinations(ordered, 2)
-        if (a.n, a.k) == (b.n, b.k) and _share_input(a, b)
-    ]
+    groups: dict[tuple[object, ...], list[Projection]] = {}
+    for projection in projections.values():
+        groups.setdefault((projection.n, projection.k, projection.reads), []).append(projection)
+    return [pair for group in groups.values() for pair in combinations(group, 2)]
 
 
-def seam_of(trio: GatedTrio, model: torch.nn.Module, seen: Trace) -> Seam | NearMiss:
+def _fits(trios: Sequence[tuple[Projection, Projection, Projection]]) -> list[tuple[str, ...]]:
+    """For each (gate, up, down): the activations that fit all of its calls."""
+    triples: list[Triple] = []
+    for gate, up, down in trios:
+        for g, u, d in zip(gate.calls, up.calls, down.calls, strict=True):
+            assert g.output is not None
+            assert u.output is not None
+            assert d.input is not None
+            triples.append((g.output.kept, u.output.kept, d.input.kept))
+    each = iter(fitting(triples))
+    out = []
+    for gate, _, _ in trios:
+        names = [next(each) for _ in gate.calls]
+        out.append(tuple(n for n in names[0] if all(n in other for other in names)))
+    return out
+
+
+def seam_of(trio: GatedTrio, view: View) -> Seam | NearMiss:
     """The trio as a seam, or why the module around it cannot be replaced as one."""
-    region = trio.region
+    region = region_of(view, trio.paths)
 
     def miss(reason: Reason, detail: str) -> NearMiss:
         return NearMiss.of(region, DECODER_FFN, reason, detail)
 
-    whole = _is_whole(trio, seen)
+    whole = _is_whole(trio, region, view)
     if whole is not None:
         return miss(Reason.LAYOUT, whole)
     fits = trio.fits
     if trio.swapped and fits != ("identity",):
         return miss(Reason.AMBIGUOUS, "the observed numbers do not say which one is the gate")
     if len(fits) > 1:
-        fits = _probe(trio, model, seen)
+        fits = _probe(trio, region, view)
     if len(fits) != 1:
         names = ", ".join(fits or trio.fits)
         return miss(Reason.AMBIGUOUS, f"the observed numbers fit several activations: {names}")
@@ -143,16 +128,12 @@ def seam_of(trio: GatedTrio, model: torch.nn.Module, seen: Trace) -> Seam | Near
     roles = {"gate": trio.gate, "up": trio.up, "down": trio.down}
     weights = {role: p.weight_key for role, p in roles.items()}
     weights |= {f"{role}_bias": p.bias_key for role, p in roles.items() if p.bias_key}
+    variant = {"norm": "host", "activation": fits[0], "residual": "host", "modulation": "none"}
     return Seam(
         id=region,
         structure=DECODER_FFN,
         members={"self": region},
-        variant={
-            "norm": "host",
-            "activation": fits[0],
-            "residual": "host",
-            "modulation": "none",
-        },
+        variant=variant,
         dims={"D": trio.gate.k, "F": trio.gate.n},
         weights=weights,
         points={
@@ -162,54 +143,48 @@ def seam_of(trio: GatedTrio, model: torch.nn.Module, seen: Trace) -> Seam | Near
     )
 
 
-def _is_whole(trio: GatedTrio, seen: Trace) -> str | None:
+def _is_whole(trio: GatedTrio, region: str, view: View) -> str | None:
     """Why the region's module is not exactly this trio, or ``None`` when it is."""
-    import torch
-
-    calls = seen.calls.get(trio.region, [])
-    if not trio.region or len(calls) != len(trio.gate.calls):
+    calls = view.seen.calls.get(region, [])
+    if not region or len(calls) != len(trio.gate.calls):
         return "gate, up and down are not inside one module that is called once for them"
     for outer, first, last in zip(calls, trio.gate.calls, trio.down.calls, strict=True):
-        if outer.input is None or first.input is None or not outer.input.same(first.input):
+        if outer.input is None or not outer.input.same(first.input):
             return "the module around gate, up and down does other work before them"
         if outer.output is None or last.output is None:
             return "the module around gate, up and down does not return one tensor"
-        same = outer.output.same(last.output)
-        if not same and not torch.equal(outer.output.tensor, last.output.tensor):
+        if not outer.output.alike(last.output):
             return "the module around gate, up and down does other work after them"
         if not outer.plain:
             return "the module is not called with one positional tensor alone"
     return None
 
 
-def _probe(trio: GatedTrio, model: torch.nn.Module, seen: Trace) -> tuple[str, ...]:
+def _probe(trio: GatedTrio, region: str, view: View) -> tuple[str, ...]:
     """The activations that still fit when the region reads its own input at a larger scale."""
-    region = model.get_submodule(trio.region)
-    call = trio.gate.calls[0]
-    if call.input is None or call.output is None:
+    again = louder(view.model, region, trio.gate.calls[0], trio.paths)
+    if again is None:
         return ()
-    amax = float(call.output.tensor.abs().amax())
-    if not amax > 0:
+    gate, up, down = again
+    if gate.output is None or up.output is None or down.input is None:
         return ()
-    x = call.input.tensor * (_PROBE_AMAX / amax)
-    cut = len(trio.region) + 1
-    gate, up, down = (path[cut:] for path in trio.paths)
-    again = trace(region, lambda: region(x), {gate, up, down})
-    g, u, d = (again.calls[path][0] for path in (gate, up, down))
-    if g.output is None or u.output is None or d.input is None:
-        return ()
-    fits = fitting(g.output.tensor, u.output.tensor, d.input.tensor)
+    fits = fitting([(gate.output.kept, up.output.kept, down.input.kept)])[0]
     return tuple(name for name in fits if name in trio.fits)
 
 
-def near_misses(projections: Mapping[str, Projection], taken: set[str]) -> list[NearMiss]:
-    """Modules of two or three projections that are nearly a gated feed-forward, with the reason."""
+def near_misses(view: View, found: Found, others: Collection[str]) -> list[NearMiss]:
+    """Modules of two or three projections that are nearly a gated feed-forward, with the reason.
+
+    ``found`` is what :func:`find` gave; ``others`` are modules that are known to be another thing.
+    """
+    done = {key for seam in found.seams for key in seam.weights.values()}
+    tried = {m.path for m in found.misses} | set(others)
     children: dict[str, list[Projection]] = {}
-    for projection in projections.values():
+    for projection in view.projections.values():
         children.setdefault(projection.parent, []).append(projection)
     out = []
     for parent, group in children.items():
-        if taken & {p.path for p in group} or not parent:
+        if parent in tried or not parent or any(p.weight_key in done for p in group):
             continue
         detail = _nearly(group)
         if detail is not None:
@@ -222,7 +197,7 @@ def _nearly(group: list[Projection]) -> tuple[Reason, str] | None:
     if len(group) == 3:
         first, second = group[:2]
         shaped = first.n == second.n == last.k and first.k == second.k == last.n
-        if shaped and not _share_input(first, second):
+        if shaped and first.reads != second.reads:
             return Reason.SHARED_INPUT, "gate and up were not seen to read one tensor"
         if shaped:
             return Reason.STRUCTURE, "what down reads is not act(gate) * up for a known activation"
@@ -239,5 +214,5 @@ def _halves_fit(packed: Projection, down: Projection) -> bool:
     out, product = packed.calls[0].output, down.calls[0].input
     if out is None or product is None:
         return False
-    halves = out.tensor.chunk(2, dim=-1)
-    return any(fitting(g, u, product.tensor) for g, u in permutations(halves))
+    halves = out.kept.chunk(2, dim=-1)
+    return any(fitting([(g, u, product.kept) for g, u in permutations(halves)]))

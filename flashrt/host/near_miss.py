@@ -1,15 +1,23 @@
-"""A place that was looked at and refused: the structure it was looked at for, and the reason."""
+"""What a finder hands back: seams, and the places that it looked at and refused, with reasons."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 
+ADALN_PRODUCER = "adaln_producer@1"
+CADENCE_STATIC = "cadence_static@1"
+DECODER_BLOCK = "decoder_block@1"
 DECODER_FFN = "decoder_ffn@1"
 LINEAR_PROJ = "linear_proj@1"
+MODNORM_QKV_CHAIN = "modnorm_qkv_chain@1"
+NORM_FUSED = "norm_fused@1"
+PATCH_PROJECTION = "patch_projection@1"
 QKV_PACK = "qkv_pack@1"
+VISION_FFN = "vision_ffn@1"
 
 
 @dataclass(frozen=True)
@@ -32,3 +40,18 @@ class NearMiss:
             "structure": self.structure,
             "because": self.because.record(),
         }
+
+
+@dataclass
+class Found:
+    """Seams and near misses of one finder, in the order in which they were met."""
+
+    seams: list[Seam] = field(default_factory=list)
+    misses: list[NearMiss] = field(default_factory=list)
+
+    def add(self, result: Seam | NearMiss | None) -> None:
+        """Put a result where it belongs; ``None`` is nothing like the structure."""
+        if isinstance(result, Seam):
+            self.seams.append(result)
+        elif result is not None:
+            self.misses.append(result)

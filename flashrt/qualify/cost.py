@@ -41,7 +41,9 @@ def step_cost(
     """FLOPs and least bytes of the bound seams in one step of ``rows`` rows.
 
     Only the seams are counted, so the bound is lower than the step's own and never refuses an arm
-    that does the work. ``peak_bytes_per_s`` stays unknown: no instruction set states it.
+    that does the work. A region whose cost depends on sizes that its seam does not have (positions
+    of a batch) counts nothing, for the same reason. ``peak_bytes_per_s`` stays unknown: no
+    instruction set states it.
     """
     from flashrt.spec import load
     from flashrt.spec.reference import load_reference
@@ -51,9 +53,12 @@ def step_cost(
         if record["outcome"] != "bind":
             continue
         seam = record["seam"]
-        reference = load_reference(load(seam["structure"]))
-        cost = reference.cost(
-            {**seam["dims"], "M": rows}, seam["variant"], weight_bytes=_weight_bytes(record["impl"])
+        spec = load(seam["structure"])
+        sizes = {**seam["dims"], spec.rows: rows}
+        if set(spec.dims) - set(sizes):
+            continue
+        cost = load_reference(spec).cost(
+            sizes, seam["variant"], weight_bytes=_weight_bytes(record["impl"])
         )
         flops += cost.flops
         least += cost.bytes

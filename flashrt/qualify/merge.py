@@ -23,6 +23,7 @@ def merge(
     whole = [f for f in fragments if "refused" not in f]
     refused = [f["refused"] for f in fragments if "refused" in f]
     first = next((f for f in whole if "parity_before" in f), {})
+    integrity = [f["integrity"] for f in whole if "integrity" in f]
     incomplete = None
     if refused:
         incomplete = f"{refused[0]['name']}: {refused[0]['detail']}"
@@ -44,6 +45,7 @@ def merge(
                 "race": f["race"],
                 "setup_s": f["setup_s"],
                 "machine": f["machine"],
+                **({"outside_s": f["outside_s"]} if "outside_s" in f else {}),
             }
             for f in whole
         ],
@@ -56,4 +58,5 @@ def merge(
         "cost": dict(cost),
         "environment": dict(environment),
         "incomplete": incomplete,
+        **({"integrity": integrity} if integrity else {}),
     }

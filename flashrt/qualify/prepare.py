@@ -52,7 +52,12 @@ class Prepared:
         from flashrt.scheme.plan import plan
 
         made = plan(
-            request.scheme, self.found.seams, self.calibration, device="cpu", rows=request.rows
+            request.scheme,
+            self.found.seams,
+            self.calibration,
+            device="cpu",
+            rows=request.rows,
+            dtype=str(self.model_artifact["dtype"]),
         )
         return made.record(
             model_artifact=self.model_artifact,
@@ -178,7 +183,7 @@ def _documents(frames: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _needed(requests: Sequence[CellRequest], found: HostSeams) -> bool:
-    from flashrt.scheme.plan import check_statistics
+    from flashrt.scheme.needs import check_statistics
     from flashrt.scheme.registry import get, resolve
 
     schemes = {resolve(request.scheme, "cpu") for request in requests}

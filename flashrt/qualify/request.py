@@ -121,11 +121,14 @@ MAIN: tuple[tuple[str, str, int], ...] = (
 )
 SCHEMES = (
     "none",
+    "bf16_structural",
     "fp16_weight",
     "w8a16_decode",
+    "w4a16_decode",
     "int8_static",
     "int8_static_keep_outliers",
     "fp8_static",
+    "fp8_static_keep_outliers",
 )
 SHAPES: tuple[tuple[str, int], ...] = (("decode", 1), ("prefill", 16), ("prefill", 256))
 

@@ -24,6 +24,7 @@ FAILED_GATES = frozenset(
         Reason.SHAPE,
         Reason.DTYPE,
         Reason.SCALE,
+        Reason.INTEGRITY,
     }
 )
 

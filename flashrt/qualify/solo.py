@@ -12,7 +12,7 @@ from flashrt.qualify.prepare import Prepared
 from flashrt.qualify.processes import run_process
 from flashrt.qualify.request import Budget, CellRequest
 from flashrt.qualify.unserved import unserved
-from flashrt.race.decision import Decision, Interval, interval
+from flashrt.race.decision import Decision, Interval
 from flashrt.race.series import PAIRS_PER_BLOCK, ratios
 from flashrt_runtime.reason import Because, Reason, Refusal
 
@@ -86,15 +86,14 @@ def read_fragment(fragment: Mapping[str, Any], thresholds: Thresholds) -> Seen:
     null = read_series(fragment["null"], "$.null")
     rule = Sequence(
         PastMargin(thresholds.margin),
-        thresholds.alpha_look,
-        thresholds.looks,
+        thresholds.test,
         thresholds.foreign_limit,
     )
     outcome = replay(race, rule, "$.race")
     foreign = [block.foreign for block in race.blocks]
     return Seen(
         race=outcome.seen,
-        null=interval(ratios(null.kept), thresholds.alpha_look),
+        null=thresholds.test.interval(ratios(null.observed())),
         decision=outcome.decision,
         foreign=max(foreign, default=0.0),
         pairs=len(race.kept) * PAIRS_PER_BLOCK,

@@ -25,7 +25,14 @@ def unserved(plan: dict[str, Any], request: CellRequest) -> tuple[Because, ...]:
         seam = seams.get(because.subject)
         if seam is not None:
             try:
-                select(seam["structure"], plan["scheme"], "cpu", request.rows, seam["variant"])
+                select(
+                    seam["structure"],
+                    plan["scheme"],
+                    "cpu",
+                    request.rows,
+                    seam["variant"],
+                    dtype=plan["model_artifact"]["dtype"],
+                )
             except Refusal as refusal:
                 because = refusal.because()
         found.setdefault((because.reason, because.detail), because)

@@ -33,6 +33,14 @@ def agreed(decisions: Sequence[Decision], least: int) -> bool:
     return len(decisions) >= least and all(d is Decision.WIN for d in decisions)
 
 
+def alpha_of_cell(alpha: float, cells: int) -> float:
+    """What one of ``cells`` that are asked for together may spend, so that all spend ``alpha``.
+
+    ``cells`` is at least 1.
+    """
+    return alpha / max(1, cells)
+
+
 def expected_false_promotions(cells: Iterable[tuple[float, int]]) -> float:
     """Upper bound of the expected number of arms promoted by chance in a matrix of receipts.
 

@@ -39,14 +39,19 @@ class Decision(Enum):
     OPEN = "open"
 
 
+def alpha_of_attempt(alpha: float, attempt: int) -> Fraction:
+    """The one-sided error rate of attempt k (1 for the first) at a cell: ``alpha / 2**k``."""
+    return Fraction(alpha) / 2**attempt
+
+
 def alpha_per_look(alpha: float, attempt: int, looks: int) -> Fraction:
-    """The one-sided error rate of one look.
+    """The one-sided error rate of one look under the first protocol.
 
     Attempt k (1 for the first) may spend ``alpha / 2**k``, so that all attempts ever made at a
     cell spend less than ``alpha`` together; an attempt's share is split evenly over its looks
     (Bonferroni: valid however the looks depend on each other).
     """
-    return Fraction(alpha) / 2**attempt / looks
+    return alpha_of_attempt(alpha, attempt) / looks
 
 
 @lru_cache(maxsize=4096)
@@ -74,7 +79,11 @@ def interval(values: Sequence[float], alpha: Fraction) -> Interval | None:
 
     None when so few values cannot bound a median at this error rate.
     """
-    rank = lower_rank(len(values), alpha)
+    return between(values, lower_rank(len(values), alpha))
+
+
+def between(values: Sequence[float], rank: int) -> Interval | None:
+    """The median with the ``rank``-th value from below and from above; None at rank 0."""
     if rank == 0:
         return None
     ordered = sorted(values)
@@ -86,6 +95,9 @@ class Question(Protocol):
 
     def ask(self, seen: Interval) -> Decision:
         """WIN or LOSS ends the sequence; OPEN asks for more samples."""
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """Whether a part of the series, taken alone, does not speak against a win."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,10 @@ class PastMargin:
         if seen.high < self.margin:
             return Decision.LOSS
         return Decision.OPEN
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """Whether the part's own median is past the margin."""
+        return median(values) > self.margin
 
 
 @dataclass(frozen=True)
@@ -118,3 +134,7 @@ class Narrow:
         if not (seen.high < seen.low * self.width):
             return Decision.OPEN
         return Decision.WIN if seen.low <= 1.0 <= seen.high else Decision.LOSS
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """Always: a part of a control is too short to be narrow."""
+        return True

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from flashrt.race.clock import Clock
-from flashrt.race.decision import Decision, interval
+from flashrt.race.decision import Decision
 from flashrt.race.load import LoadMeter, foreign_share
+from flashrt.race.protocol import Protocol
 from flashrt.race.rule import Rule
 from flashrt.race.series import PAIRS_PER_BLOCK, Block, Order, Series, Stopped, ratios
+from flashrt.race.warm import WarmUp, warm_up
 from flashrt_runtime.reason import Reason, Refusal
 
 Arm = Callable[[], None]
 Before = Callable[[str, int], None]
-MAX_REPEAT = 1 << 20
 
 
 class RaceInterrupted(KeyboardInterrupt):
@@ -25,7 +26,7 @@ class RaceInterrupted(KeyboardInterrupt):
         self.series = series
 
 
-class _Track:
+class Track:
     """Runs arms and times them. The only place where the clock is read around an arm."""
 
     def __init__(self, arms: Mapping[str, Arm], clock: Clock, before: Before | None) -> None:
@@ -58,24 +59,14 @@ class _Track:
         return (a[0], b[0]), (a[1], b[1])
 
 
-def _orders(rng: Random) -> Iterator[Order]:
-    """Both orders equally often, shuffled in twos, so that neither arm owns a position."""
+def _orders(rng: Random, protocol: Protocol) -> Iterator[Order]:
+    """A fair coin for every block; shuffled in twos under the first protocol."""
+    both = [Order.ABBA, Order.BAAB]
+    while protocol is not Protocol.EVEN:
+        yield both[rng.getrandbits(1)]
     while True:
-        both = [Order.ABBA, Order.BAAB]
         rng.shuffle(both)
         yield from both
-
-
-def _repeats(track: _Track, rule: Rule) -> int:
-    """Warm both arms up and find how many runs make one sample, so that a block can be read."""
-    for _ in range(rule.warmup - 1):
-        track.once(0), track.once(1)
-    needed = rule.block_s * 1e9 / PAIRS_PER_BLOCK
-    repeat, spent = 1, track.once(0) + track.once(1)
-    while spent < needed and repeat < MAX_REPEAT:
-        repeat = min(MAX_REPEAT, repeat * 2)
-        spent = (track.mean(0, repeat) + track.mean(1, repeat)) * repeat
-    return repeat
 
 
 def _wait_for_idle(clock: Clock, meter: LoadMeter, rule: Rule) -> None:
@@ -106,27 +97,27 @@ def race(
     """
     if len(arms) != 2:
         raise Refusal(Reason.CONFLICT, f"a race has two arms, not {len(arms)}: {list(arms)}")
-    track = _Track(arms, clock, before)
+    track = Track(arms, clock, before)
     blocks: list[Block] = []
     looks: list[int] = []
-    repeat = 1
+    warm = WarmUp(1, 0, steady=False)
     deadline = clock.now_ns() + round(rule.budget_s * 1e9)
 
     def series(stopped: Stopped) -> Series:
-        return Series(tuple(blocks), tuple(looks), stopped, repeat)
+        return Series(tuple(blocks), tuple(looks), stopped, warm.repeat, warm)
 
     try:
         load_meter.read()
-        repeat = _repeats(track, rule)
+        warm = warm_up(track, rule, deadline)
         lost = 0
-        orders = _orders(rng)
+        orders = _orders(rng, rule.protocol)
         order = next(orders)
         while True:
             if clock.now_ns() >= deadline:
                 kept = len(blocks) - lost
                 return series(Stopped.NOISE if lost > kept else Stopped.BUDGET)
             start = load_meter.read()
-            pairs = track.block(order, repeat)
+            pairs = track.block(order, warm.repeat)
             foreign = foreign_share(start, load_meter.read())
             blocks.append(Block(pairs, foreign, foreign <= rule.foreign_limit, order))
             if not blocks[-1].kept:
@@ -139,8 +130,7 @@ def race(
             pairs_kept = (len(blocks) - lost) * PAIRS_PER_BLOCK
             if pairs_kept == rule.looks[len(looks)]:
                 looks.append(pairs_kept)
-                seen = interval(ratios([b for b in blocks if b.kept]), rule.alpha)
-                if seen is not None and rule.question.ask(seen) is not Decision.OPEN:
+                if rule.consult(ratios([b for b in blocks if b.kept]))[1] is not Decision.OPEN:
                     return series(Stopped.DECIDED)
             if len(looks) == len(rule.looks) or pairs_kept >= rule.budget_pairs:
                 return series(Stopped.BUDGET)

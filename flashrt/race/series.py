@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flashrt.race.warm import WarmUp
 
 PAIRS_PER_BLOCK = 2
 
@@ -57,12 +60,14 @@ class Series:
     """One race. ``repeat`` is the number of runs whose mean is one sample.
 
     ``looks`` lists the numbers of kept pairs at which the rule was consulted, in order.
+    ``warm`` is how the warm-up ended, where it is known.
     """
 
     blocks: tuple[Block, ...]
     looks: tuple[int, ...]
     stopped: Stopped
     repeat: int = 1
+    warm: WarmUp | None = None
 
     @property
     def kept(self) -> tuple[Block, ...]:
@@ -84,7 +89,7 @@ class Series:
             ],
             "looks": list(self.looks),
             "stopped": self.stopped.value,
-        }
+        } | ({"warmup": self.warm.record()} if self.warm else {})
 
 
 def ratios(blocks: Sequence[Block]) -> list[float]:

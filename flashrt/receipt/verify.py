@@ -20,7 +20,7 @@ from flashrt.document.canonical import digest_of
 from flashrt.document.schema import problems
 from flashrt.gate.judge import judge
 from flashrt.gate.thresholds import ALPHA, FOREIGN_LIMIT, PROCESSES
-from flashrt.race.rule import LOOKS
+from flashrt.race.protocol import Protocol
 from flashrt.receipt.build import cell_digest
 from flashrt.receipt.compare import differences, same_scalar
 from flashrt.receipt.consistency import contradictions
@@ -87,6 +87,7 @@ def _specs(body: dict[str, Any], gates: GatesOf) -> list[Because]:
 
 def _thresholds(body: dict[str, Any], gates: GatesOf) -> list[Because]:
     stated = body["thresholds"]
+    looks = list(Protocol(stated.get("protocol", Protocol.EVEN)).looks)
     policy = {
         "alpha": (stated["alpha"] <= ALPHA, f"the policy is at most {ALPHA}"),
         "processes": (stated["processes"] >= PROCESSES, f"the policy is at least {PROCESSES}"),
@@ -95,7 +96,7 @@ def _thresholds(body: dict[str, Any], gates: GatesOf) -> list[Because]:
             f"the policy is at most {FOREIGN_LIMIT}",
         ),
         "null_width": (stated["null_width"] <= stated["margin"], "must not exceed the margin"),
-        "looks": (stated["looks"] == list(LOOKS), f"the policy is {list(LOOKS)}"),
+        "looks": (stated["looks"] == looks, f"the policy is {looks}"),
         "attempt": (
             stated["attempt"] == len(body["attempts"]) + 1,
             f"{len(body['attempts'])} earlier attempts are listed",

@@ -6,37 +6,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flashrt.release.facts import Fact
 from flashrt.release.matrix import label, said
-from flashrt.release.resolve import Resolution, resolve
-from flashrt.release.source import Body, short
+from flashrt.release.resolve import resolve
+from flashrt.release.source import Body, Verifier, short
 from flashrt.release.state import State
 from flashrt.report.table import Table
-from flashrt_runtime.reason import Because
+from flashrt_runtime.reason import Because, Reason
 
-
-@dataclass(frozen=True)
-class Fact:
-    """One fact that was asked for: where it stands in a receipt, and the value expected there."""
-
-    name: str  # "cell.shape.phase"
-    expected: Any
-
-    def found_in(self, receipt: Body) -> Any:
-        """The receipt's value; ``None`` where it has none."""
-        value: Any = receipt
-        for part in self.name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        return value
-
-    def holds(self, receipt: Body) -> bool:
-        """Whether the receipt says the same. A fact that is unknown on either side never does."""
-        found = self.found_in(receipt)
-        return found is not None and self.expected is not None and found == self.expected
+__all__ = ["Considered", "Fact", "consider", "table"]
 
 
 @dataclass(frozen=True)
 class Considered:
-    """One receipt, how many facts matched before the first that did not, and what became of it."""
+    """One receipt, how many facts matched before the first that did not, and what became of it.
+
+    ``dead`` says why it counts for nothing whatever matches: superseded, revoked, claimed by two
+    live receipts, or not what its own evidence gives.
+    """
 
     receipt: Body
     matched: int
@@ -48,6 +35,13 @@ class Considered:
         """Whether this receipt answers: live, every fact the same, and something was earned."""
         earned = State(self.receipt["verdict"]["state"]) is not State.UNKNOWN
         return self.mismatch is None and self.dead is None and earned
+
+    @property
+    def contested(self) -> bool:
+        """Whether every fact is the same, but another live receipt claims the same cell."""
+        return (
+            self.mismatch is None and self.dead is not None and self.dead.reason is Reason.AMBIGUOUS
+        )
 
     def record(self) -> dict[str, Any]:
         """JSON form."""
@@ -69,23 +63,39 @@ class Considered:
         return out
 
 
-def _why_dead(found: Resolution, receipt: Body) -> Because | None:
-    return found.dead.get(receipt["digest"])
-
-
-def consider(receipts: Iterable[Body], facts: Sequence[Fact]) -> list[Considered]:
-    """Every receipt against the facts, in their order; those that matched furthest come first."""
-    bodies = list(receipts)
+def _not_live(bodies: Sequence[Body], verifier: Verifier | None) -> dict[str, Because]:
+    """Why receipts count for nothing, by digest, as the matrix and a release see it."""
     found = resolve(bodies)
-    out = []
-    for body in bodies:
-        matched, mismatch = 0, None
-        for fact in facts:
-            if not fact.holds(body):
-                mismatch = fact
-                break
-            matched += 1
-        out.append(Considered(body, matched, mismatch, _why_dead(found, body)))
+    dead = dict(found.dead)
+    for claimed in found.contested.values():
+        names = ", ".join(short(body["digest"]) for body in claimed)
+        what = f"{len(claimed)} live receipts claim this cell: {names}"
+        dead |= {b["digest"]: Because(Reason.AMBIGUOUS, what, b["digest"]) for b in claimed}
+    if verifier is not None:
+        for body in bodies:
+            wrong = [] if body["digest"] in found.dead else verifier(body)
+            if wrong:
+                dead[body["digest"]] = wrong[0]
+    return dead
+
+
+def _against(body: Body, facts: Sequence[Fact]) -> tuple[int, Fact | None]:
+    for matched, fact in enumerate(facts):
+        if not fact.holds(body):
+            return matched, fact
+    return len(facts), None
+
+
+def consider(
+    receipts: Iterable[Body], facts: Sequence[Fact], verifier: Verifier | None = None
+) -> list[Considered]:
+    """Every receipt against the facts, in their order; those that matched furthest come first.
+
+    With a ``verifier``, a receipt that does not follow from its own evidence answers nothing.
+    """
+    bodies = list(receipts)
+    dead = _not_live(bodies, verifier)
+    out = [Considered(body, *_against(body, facts), dead.get(body["digest"])) for body in bodies]
     return sorted(
         out, key=lambda c: (not c.serves, -c.matched, c.dead is not None, c.receipt["digest"])
     )
@@ -94,7 +104,17 @@ def consider(receipts: Iterable[Body], facts: Sequence[Fact]) -> list[Considered
 def _text(value: Any) -> str:
     if value is None:
         return "unknown"
-    return " ".join(value) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def differ(expected: Any, found: Any) -> tuple[str, str]:
+    """Both values in words; of two lists, only what the other has not."""
+    if isinstance(expected, list) and isinstance(found, list):
+        more = [part for part in expected if part not in found]
+        less = [part for part in found if part not in expected]
+        if more or less:  # else: the same parts in another order, or another number of times
+            return _text(more) if more else "(no more)", _text(less) if less else "(no more)"
+    return _text(expected), _text(found)
 
 
 def table(considered: Sequence[Considered]) -> Table:
@@ -103,16 +123,17 @@ def table(considered: Sequence[Considered]) -> Table:
     for item in considered:
         fact = item.mismatch
         why = said(map(Because.from_record, item.receipt["verdict"]["reasons"]))
+        wanted, has = differ(fact.expected, fact.found_in(item.receipt)) if fact else ("", "")
         rows.append(
             (
                 label(item.receipt["cell"]),
                 short(item.receipt["digest"]),
                 item.receipt["verdict"]["state"],
                 fact.name.removeprefix("cell.") if fact else "",
-                _text(fact.expected) if fact else "",
-                _text(fact.found_in(item.receipt)) if fact else "",
-                item.dead.detail if item.dead else why,
+                wanted,
+                has,
+                f"{item.dead.reason.name}: {item.dead.detail}" if item.dead else why,
             )
         )
-    columns = ("cell", "receipt", "state", "first mismatch", "asked for", "receipt has", "why")
+    columns = ("cell", "receipt", "state", "first mismatch", "expected", "found", "why")
     return Table(columns, rows, "receipts considered")

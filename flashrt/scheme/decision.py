@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from flashrt.calibration.precision import Scale
 from flashrt.calibration.reduce import PointRecord
 from flashrt.calibration.statistic import Statistic
 from flashrt_runtime.contract import Seam
@@ -14,9 +15,14 @@ from flashrt_runtime.reason import Because, Reason
 
 @dataclass(frozen=True)
 class Bind:
-    """Bind with one scale a static point (real value = scale x quantised value)."""
+    """Bind with one scale a static point (real value = scale x quantised value).
 
-    scales: Mapping[str, float] = field(default_factory=dict)
+    A tuple is one scale a channel or a block, in their order. ``overridden`` names the points whose
+    scale a person gave.
+    """
+
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    overridden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,21 +65,26 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True)
 class SeamPlan:
-    """One seam's outcome. ``impl`` names structure, backend and form where it binds."""
+    """One seam's outcome. ``impl`` names structure, backend and form where it binds.
+
+    ``statistics`` is what the scheme asked of each point; empty where it was not asked.
+    """
 
     seam: Seam
     decision: Decision
     impl: Mapping[str, str] | None
+    statistics: Mapping[str, Statistic | None] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """JSON form."""
-        binds = isinstance(self.decision, Bind)
-        return {
+        """JSON form. ``overridden`` is there only where a scale was overridden."""
+        decision = self.decision
+        record: dict[str, Any] = {
             "seam": self.seam.record(),
-            "outcome": "bind" if binds else "keep_host",
+            "outcome": "keep_host" if isinstance(decision, KeepHost) else "bind",
             "impl": dict(self.impl) if self.impl else None,
-            "scales": dict(self.decision.scales) if isinstance(self.decision, Bind) else {},
-            "reason": (
-                self.decision.because.record() if isinstance(self.decision, KeepHost) else None
-            ),
+            "scales": dict(decision.scales) if isinstance(decision, Bind) else {},
+            "reason": decision.because.record() if isinstance(decision, KeepHost) else None,
         }
+        if isinstance(decision, Bind) and decision.overridden:
+            record["overridden"] = list(decision.overridden)
+        return record

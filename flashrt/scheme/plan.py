@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
-from flashrt.calibration.statistic import require_measurable
 from flashrt.document.canonical import seal
-from flashrt.scheme.decision import Bind, Decision, KeepHost, Scheme, SeamPlan, Site
-from flashrt.scheme.registry import get, resolve
+from flashrt.scheme.decision import Bind, KeepHost, SeamPlan, Site
+from flashrt.scheme.forms import Forms, Select, executes, impl_record
+from flashrt.scheme.needs import Measured, check_statistics
+from flashrt.scheme.overrides import Overrides
+from flashrt.scheme.places import find_heads, overlap
+from flashrt.scheme.registry import get, quantises, resolve
+from flashrt.scheme.structures import is_fusion
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason, Refusal
-
-if TYPE_CHECKING:
-    from flashrt.calibration.reduce import PointRecord
-
-Select = Callable[..., Any]  # flashrt_runtime.impl_loader.select
-
-
-class Measured(Protocol):
-    """Reduced points: a calibration receipt's, or a door's own."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the receipt; empty where there is none."""
-
-    @property
-    def limit(self) -> float:
-        """The scale ceiling."""
-
-    def of(self, seam: Seam) -> Mapping[str, PointRecord]:
-        """The seam's points by name."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``scheme`` is resolved (never ``auto``). ``refused`` are seams for which no impl serves."""
+    """``scheme`` is resolved (never ``auto``). ``refused`` are seams that no form serves.
+
+    ``calibration`` is the digest of the receipt that the scales come from, ``overrides`` that of
+    the file with the scales that a person gave; ``None`` where there is none.
+    """
 
     scheme: str
     seams: tuple[SeamPlan, ...]
     refused: tuple[Because, ...]
     calibration: str | None
+    overrides: str | None = None
 
     @property
     def bound(self) -> tuple[SeamPlan, ...]:
@@ -55,7 +44,8 @@ class Plan:
         binding: Mapping[str, str],
         binding_manifest: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The sealed plan artefact."""
+        """The sealed plan artefact. ``overrides`` is there only where scales were overridden."""
+        given = {"overrides": self.overrides} if self.overrides else {}
         return seal(
             {
                 "schema": "flashrt.plan/1",
@@ -66,6 +56,7 @@ class Plan:
                 "model_artifact": dict(model_artifact),
                 "seams": [seam.record() for seam in self.seams],
                 "refused": [because.record() for because in self.refused],
+                **given,
             }
         )
 
@@ -77,14 +68,21 @@ def plan(
     *,
     device: str = "cpu",
     rows: int = 1,
+    dtype: str | Callable[[Seam], str] = "float32",
+    overrides: Overrides | None = None,
     select: Select | None = None,
 ) -> Plan:
     """Decide every seam and choose an impl form for those that bind.
 
-    ``rows`` is the number of rows in one call. Seams that bind never overlap. ``select`` is
+    ``rows`` is the number of rows in one call, ``dtype`` the host's, or says what a seam's is.
+    Seams that bind never overlap. A seam that no form serves keeps the host, with the reason, and
+    no calibration is asked for its sake. Fusions are not the scheme's to decide: they bind wherever
+    the scheme left their modules to them, beside what it binds, or alone where it quantises
+    nothing. ``select`` is
     ``flashrt_runtime.impl_loader.select`` unless a test gives another. Raises :class:`Refusal`:
-    CONFLICT for an unknown scheme, PERCENTILE for a statistic that nothing measures,
-    UNCALIBRATED when the scheme needs a calibration and there is none.
+    CONFLICT for an unknown scheme or an override that nothing uses, BINDING for an override of
+    what the host does not have, PERCENTILE for a statistic that nothing measures, UNCALIBRATED
+    when the scheme needs a calibration and there is none, AMBIGUOUS.
     """
     name = resolve(scheme, device)
     chosen = get(name)
@@ -92,100 +90,76 @@ def plan(
         from flashrt_runtime.impl_loader import select as loader_select
 
         select = loader_select
-    needs = check_statistics(chosen, seams)
+    if overrides is not None:
+        overrides.require_known({seam.id: seam for seam in seams})
+    dtype_of = dtype if callable(dtype) else lambda seam: str(dtype)
+    forms = Forms(name, device, rows, dtype_of, select)
+    needs = set(check_statistics(chosen, seams, calibration, serves=forms.serves))
     if needs and calibration is None:
         raise Refusal(
             Reason.UNCALIBRATED,
             f"{name} needs activation statistics and no calibration was given",
-            subject=needs[0],
+            subject=min(needs),
             do="run `flashrt calibrate` first",
         )
-    heads = find_heads(seams)
-    limit = calibration.limit if calibration else float("inf")
-    plans: list[SeamPlan] = []
-    refused: list[Because] = []
+    heads, limit = find_heads(seams), calibration.limit if calibration else float("inf")
+    made: dict[int, SeamPlan] = {}
     covered: dict[str, str] = {}
-    for seam in seams:
-        site = Site(rows, seam.id in heads, limit)
-        measured = calibration.of(seam) if calibration and needs else {}
-        decision = chosen.decide(seam, measured, site)
-        impl = None
-        if isinstance(decision, Bind):
-            other = overlap(seam, covered)
-            if other is not None:
-                decision = KeepHost.of(seam, f"its modules are bound as part of {other}")
-            else:
-                decision, impl = _choose(
-                    seam, decision, scheme=name, device=device, rows=rows, select=select
-                )
-        if impl is not None:
-            covered |= dict.fromkeys(seam.members.values(), seam.id)
-        elif isinstance(decision, KeepHost) and decision.because.reason in _UNSERVED:
-            refused.append(decision.because)
-        plans.append(SeamPlan(seam, decision, impl))
+    for i, seam in enumerate(seams):
+        if is_fusion(seam.structure):
+            continue
+        asked = chosen.statistics(seam)
+        form = forms.of(seam)
+        measured = calibration.of(seam) if calibration and seam.id in needs else {}
+        if any(asked.values()) and isinstance(form, Because):
+            one = SeamPlan(seam, KeepHost(form), None)
+        else:
+            decision = chosen.decide(seam, measured, Site(rows, seam.id in heads, limit))
+            one = _placed(SeamPlan(seam, decision, None, asked), form, covered)
+        if overrides is not None:
+            one = replace(one, decision=overrides.apply(seam, one.decision))
+        made[i] = one
+    # A cell is named by its scheme: one without a seam of its own would claim what another did.
+    alone = quantises(name) and not any(one.impl for one in made.values())
+    for i, seam in enumerate(seams):
+        if not is_fusion(seam.structure):
+            continue
+        if alone:
+            kept = KeepHost.of(seam, "the scheme binds no seam beside it")
+            made[i] = SeamPlan(seam, kept, None)
+        else:
+            made[i] = _placed(SeamPlan(seam, Bind(), None), forms.of(seam), covered)
+    ordered = tuple(made[i] for i in range(len(seams)))
     used = calibration.digest if calibration and needs else None
-    return Plan(name, tuple(plans), tuple(refused), used)
+    given = overrides.digest if overrides is not None and overrides.scales else None
+    return Plan(name, ordered, _refused(ordered), used, given)
+
+
+def _placed(one: SeamPlan, form: Any, covered: dict[str, str]) -> SeamPlan:
+    """The seam with the form that serves it, or the host kept because none does, or another holds
+    its modules; ``covered`` gains the modules of a seam that binds."""
+    seam, decision = one.seam, one.decision
+    if isinstance(decision, KeepHost):
+        return one
+    other = overlap(seam, covered)
+    if other is not None:
+        return replace(one, decision=KeepHost.of(seam, f"its modules are bound as part of {other}"))
+    because = form if isinstance(form, Because) else executes(form, decision, seam)
+    if because is not None:
+        return replace(one, decision=KeepHost(because))
+    covered.update(dict.fromkeys(seam.members.values(), seam.id))
+    return replace(one, impl=impl_record(seam, form))
 
 
 _UNSERVED = (Reason.FORM, Reason.ARCH, Reason.SHAPE, Reason.STRUCTURE, Reason.DTYPE)
 
 
-def _choose(
-    seam: Seam, decision: Bind, *, scheme: str, device: str, rows: int, select: Select
-) -> tuple[Decision, dict[str, str] | None]:
-    """The decision with the impl form that serves it, or the host kept because none does."""
-    try:
-        form = select(seam.structure, scheme, device, rows, dict(seam.variant))
-    except Refusal as refusal:
-        # Two forms that both serve is a mistake in the manifests, not a property of this seam.
-        if refusal.reason is Reason.AMBIGUOUS:
-            raise
-        return KeepHost(Because(refusal.reason, refusal.what, seam.id)), None
-    return decision, {
-        "structure": seam.structure,
-        "backend": str(form.backend),
-        "form": str(form.form),
-    }
-
-
-def check_statistics(scheme: Scheme, seams: Sequence[Seam]) -> list[str]:
-    """Seam ids with a point that must be measured. Refuses what no collector measures."""
-    needing = []
-    for seam in seams:
-        wanted = scheme.statistics(seam)
-        for point, statistic in sorted(wanted.items()):
-            require_measurable(statistic, f"{seam.id}:{point}")
-        if any(statistic is not None for statistic in wanted.values()):
-            needing.append(seam.id)
-    return needing
-
-
-def overlap(seam: Seam, covered: Mapping[str, str]) -> str | None:
-    """The seam that already holds one of these modules, a module around or a module inside it."""
-    for member in seam.members.values():
-        for path, owner in covered.items():
-            nested = path.startswith(f"{member}.") or member.startswith(f"{path}.")
-            if path == member or nested:
-                return owner
-    return None
-
-
-def find_heads(seams: Sequence[Seam]) -> frozenset[str]:
-    """linear_proj seams whose nearest module with another seam in it holds every seam.
-
-    That is an output head, wherever it is called what: the projections of a layer have siblings
-    in the layer, and a head's first company is the whole model.
-    """
-    everything = {seam.id for seam in seams}
-    heads = set()
-    for seam in seams:
-        scope = seam.id
-        while scope:
-            scope = scope.rpartition(".")[0]
-            prefix = f"{scope}." if scope else ""
-            inside = {other for other in everything if other.startswith(prefix)}
-            if len(inside) > 1:
-                if inside == everything and seam.structure.startswith("linear_proj@"):
-                    heads.add(seam.id)
-                break
-    return frozenset(heads)
+def _refused(seams: Sequence[SeamPlan]) -> tuple[Because, ...]:
+    """Seams that would bind and that no form serves. A fusion without any impl is no loss here."""
+    found = []
+    for one in seams:
+        if isinstance(one.decision, KeepHost) and one.decision.because.reason in _UNSERVED:
+            missing = one.decision.because.reason is Reason.STRUCTURE
+            if not (missing and is_fusion(one.seam.structure)):
+                found.append(one.decision.because)
+    return tuple(found)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flashrt.calibration.reduce import PointRecord
 from flashrt.calibration.statistic import AMAX, Statistic
 from flashrt.scheme.decision import Bind, Decision, KeepHost, Site
-from flashrt.scheme.weight_only import DENSE
+from flashrt.scheme.structures import DENSE
+from flashrt.scheme.weight_only import BY_PARTS, HEAD
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason
 
 INT8_MAX = 127.0
 FP8_E4M3_MAX = 448.0
+_SMALLEST = 1.1754943508222875e-38  # the least normal float32: below it a scale has no reciprocal
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,15 @@ class Static:
     largest: float
 
     def statistics(self, seam: Seam) -> Mapping[str, Statistic | None]:
-        """amax of the whole tensor at every point."""
-        return dict.fromkeys(seam.points, AMAX)
+        """amax of the whole tensor at every point of a dense seam."""
+        return dict.fromkeys(seam.points, AMAX if seam.structure in DENSE else None)
 
     def decide(self, seam: Seam, reduced: Mapping[str, PointRecord], site: Site) -> Decision:
         """Bind where every point has an amax; a point without one is never given a scale."""
         if seam.structure not in DENSE:
-            return KeepHost.of(seam, "its members are bound one by one")
+            return KeepHost.of(seam, BY_PARTS)
         if site.head:
-            return KeepHost.of(seam, "the output head keeps the host's precision")
+            return KeepHost.of(seam, HEAD)
         scales = {}
         for name in sorted(seam.points):
             point = reduced.get(name)
@@ -42,7 +45,11 @@ class Static:
                 reason = (point.verdict.reason if point else None) or Reason.UNCALIBRATED
                 detail = f"{name}: {reason.sentence.rstrip('.')}"
                 return KeepHost.of(seam, detail, reason)
-            scales[name] = point.amax / self.largest
+            scale = point.amax / self.largest
+            if not (math.isfinite(scale) and scale > _SMALLEST):
+                reason = Reason.DEAD if math.isfinite(scale) else Reason.NONFINITE
+                return KeepHost.of(seam, f"{name}: amax {point.amax:.4g} makes no scale", reason)
+            scales[name] = scale
         return Bind(scales)
 
 

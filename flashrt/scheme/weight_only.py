@@ -1,4 +1,4 @@
-"""Schemes that quantise weights and leave activations alone: nothing is calibrated."""
+"""Schemes that leave activations alone, so that nothing is calibrated."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 from flashrt.calibration.reduce import PointRecord
 from flashrt.calibration.statistic import Statistic
-from flashrt.host.near_miss import DECODER_FFN, LINEAR_PROJ, QKV_PACK
+from flashrt.host.near_miss import DECODER_FFN, LINEAR_PROJ
 from flashrt.scheme.decision import Bind, Decision, KeepHost, Site
+from flashrt.scheme.structures import DENSE
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason
 
-DENSE = (DECODER_FFN, LINEAR_PROJ)
-FUSION = (QKV_PACK,)
+BY_PARTS = "its members are bound one by one"
+HEAD = "the output head keeps the host's precision"
+DECODE_ROWS = 16
 
 
 @dataclass(frozen=True)
 class FusionOnly:
-    """``none``: quantisation off; fusion structures bind as usual."""
+    """``none`` and ``bf16_structural``: quantisation off. Fusions are not asked, and bind."""
 
     def statistics(self, seam: Seam) -> Mapping[str, Statistic | None]:
         """Nothing is measured."""
         return dict.fromkeys(seam.points)
 
     def decide(self, seam: Seam, reduced: Mapping[str, PointRecord], site: Site) -> Decision:
-        """Bind fusion structures, keep everything else."""
-        if seam.structure in FUSION:
-            return Bind()
+        """Keep whatever there would be to quantise."""
         return KeepHost.of(seam, "the scheme quantises nothing")
 
 
@@ -41,32 +41,38 @@ class Fp16Weight:
 
     def decide(self, seam: Seam, reduced: Mapping[str, PointRecord], site: Site) -> Decision:
         """Bind dense structures."""
-        if seam.structure in DENSE:
-            return Bind()
-        return KeepHost.of(seam, "its members are bound one by one")
+        return Bind() if seam.structure in DENSE else KeepHost.of(seam, BY_PARTS)
 
 
 @dataclass(frozen=True)
-class W8A16Decode:
-    """``w8a16_decode``: INT8 weights with a scale a row, in the decode band only.
+class Decode:
+    """Weights alone, in the decode band only, at ``structures``; ``why`` the others are kept.
 
-    Takes decoder_ffn and the projections of a layer; the output head keeps the host's precision,
-    because its rounding reaches every logit unattenuated.
+    The output head keeps the host's precision, because its rounding reaches every logit
+    unattenuated.
     """
 
-    rows: int = 16
+    structures: tuple[str, ...]
+    why: str
+    rows: int = DECODE_ROWS
 
     def statistics(self, seam: Seam) -> Mapping[str, Statistic | None]:
         """Nothing is measured: activations stay as they are."""
         return dict.fromkeys(seam.points)
 
     def decide(self, seam: Seam, reduced: Mapping[str, PointRecord], site: Site) -> Decision:
-        """Bind dense structures of layers while the rows are in the band."""
-        if seam.structure not in DENSE:
-            return KeepHost.of(seam, "its members are bound one by one")
+        """Bind these structures while the rows are in the band."""
+        if seam.structure not in self.structures:
+            return KeepHost.of(seam, self.why)
         if site.head:
-            return KeepHost.of(seam, "the output head keeps the host's precision")
-        if site.rows > self.rows:
+            return KeepHost.of(seam, HEAD)
+        if not site.rows <= self.rows:
             what = f"{site.rows} rows are above the decode band of {self.rows}"
             return KeepHost.of(seam, what, Reason.SHAPE)
         return Bind()
+
+
+W8A16 = Decode((DECODER_FFN, LINEAR_PROJ), BY_PARTS)
+W4A16 = Decode(
+    (DECODER_FFN,), "four-bit weights are for decoder_ffn only until a measurement says otherwise"
+)

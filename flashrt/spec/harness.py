@@ -1,69 +1,41 @@
-"""Draws cases of a structure and compares any callable with its reference.
+"""Compares any callable with a structure's reference, and gates it on drawn cases.
 
 An impl's test needs no knowledge of the structure: ``for case in draw(spec, …)`` gives sizes,
-variant, inputs and weights; ``compare`` runs reference and candidate on them.
+variant, inputs and weights; ``compare`` runs reference and candidate on them, state carried over
+several calls included; ``gate`` does both, once for each way to give the optional tensors.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flashrt.spec import dims
-from flashrt.spec.model import Presence, StructureSpec, TensorSpec
+from flashrt.spec.draw import Case, Slots, draw
 from flashrt.spec.reference import Reference
-from flashrt_runtime.contract import BindRequest, Point, Seam
+from flashrt.spec.repeat import base, element
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
 
-SIZES = (16, 32, 48, 64)
-ROWS = (1, 2, 5, 16)
-Candidate = Callable[
-    [Mapping[str, "torch.Tensor"], Mapping[str, "torch.Tensor"], Mapping[str, str]],
-    Mapping[str, "torch.Tensor"],
+__all__ = [
+    "Agreement",
+    "Candidate",
+    "Case",
+    "Failure",
+    "Gated",
+    "Slots",
+    "agreement",
+    "amax",
+    "compare",
+    "draw",
+    "gate",
 ]
 
-
-class Slots(Enum):
-    """Which optional tensors a case has."""
-
-    DRAWN = "drawn"
-    ALL = "all"
-    NONE = "none"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One drawn case: every dim's size, the variant, and tensors by the spec's names."""
-
-    spec: StructureSpec = field(repr=False)
-    seed: int
-    dims: Mapping[str, int]
-    variant: Mapping[str, str]
-    inputs: Mapping[str, torch.Tensor] = field(repr=False)
-    weights: Mapping[str, torch.Tensor] = field(repr=False)
-
-    def request(
-        self, form: str, scales: Mapping[str, float], roles: Sequence[str] = ("self",)
-    ) -> BindRequest:
-        """The case as an impl sees it: a seam in a host whose modules are named by role."""
-        solved = {n: s for n, s in self.dims.items() if n in self.spec.weight_dims()}
-        seam = Seam(
-            id=f"{self.spec.name}:case.{self.seed}",
-            structure=self.spec.id,
-            members={role: f"case.{role}" for role in roles},
-            variant=self.variant,
-            dims=solved,
-            weights={slot: f"case.{slot}" for slot in self.weights},
-            points={name: Point("case", "input") for name in self.spec.points},
-        )
-        return BindRequest(seam=seam, weights=self.weights, scales=scales, form=form)
+Tensors = Mapping[str, "torch.Tensor"]
+Candidate = Callable[[Tensors, Tensors, Mapping[str, str]], Tensors]
 
 
 @dataclass(frozen=True)
@@ -72,7 +44,8 @@ class Agreement:
 
     ``cosine`` and ``norm_ratio`` (candidate over reference) are over all elements in float64;
     ``max_abs`` is the largest absolute difference, ``scale`` the reference's largest magnitude;
-    ``nonfinite`` counts the candidate's NaN and infinite elements.
+    ``nonfinite`` counts the candidate's NaN and infinite elements. ``call`` is 0 for the call that
+    was drawn, then 1, 2, … for those that got the state which the call before returned.
     """
 
     output: str
@@ -82,6 +55,7 @@ class Agreement:
     scale: float
     norm_ratio: float
     nonfinite: int
+    call: int = 0
 
     def within(self, cosine: float, relative: float = math.inf) -> bool:
         """Whether cosine reaches the floor and max_abs / scale stays under ``relative``.
@@ -93,123 +67,47 @@ class Agreement:
         return self.max_abs <= relative * self.scale
 
 
-def draw(
-    spec: StructureSpec,
-    count: int,
-    seed: int = 0,
-    *,
-    variants: Mapping[str, Sequence[str]] | None = None,
-    sizes: Mapping[str, Sequence[int]] | None = None,
-    slots: Slots = Slots.DRAWN,
-    dtype: torch.dtype | None = None,
-) -> Iterator[Case]:
-    """``count`` cases, the same for the same seed.
-
-    ``variants`` narrows an axis to values (as an impl's manifest does); ``sizes`` narrows a dim.
-    Numeric axes take their default. Tensors are ``dtype``, float32 by default. Raises
-    :class:`Refusal` (SHAPE) when no drawn size satisfies the spec's dims.
-    """
-    for i in range(count):
-        yield _case(
-            spec,
-            seed * 1_000_003 + i,
-            variants=variants or {},
-            sizes=sizes or {},
-            slots=slots,
-            dtype=dtype,
-        )
-
-
-def _variant(
-    spec: StructureSpec, rng: random.Random, allowed: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    drawn: dict[str, str] = {}
-    for name, axis in spec.variants.items():
-        if axis.values and axis.applies(drawn):
-            values = [v for v in axis.values if v in allowed.get(name, axis.values)]
-            if not values:
-                raise Refusal(
-                    Reason.BINDING, f"{spec.id} has none of {list(allowed[name])}", subject=name
-                )
-            drawn[name] = rng.choice(values)
-    return spec.complete(drawn)
-
-
-def _sizes(
-    spec: StructureSpec, rng: random.Random, allowed: Mapping[str, Sequence[int]]
-) -> dict[str, int]:
-    every = [
-        d
-        for group in (spec.inputs, spec.outputs, spec.slots, spec.points)
-        for tensor in group.values()
-        for d in tensor.dims
-    ]
-    problem: Refusal | None = None
-    for _ in range(200):
-        drawn = {
-            name: rng.choice(tuple(allowed.get(name, ROWS if name == spec.rows else SIZES)))
-            for name in spec.dims
-        }
-        try:
-            for expr in every:
-                dims.evaluate(expr, drawn)
-            return drawn
-        except Refusal as error:
-            problem = error
-    raise problem or Refusal(Reason.SHAPE, "no size fits", subject=spec.id)
-
-
-def _case(
-    spec: StructureSpec,
-    seed: int,
-    *,
-    variants: Mapping[str, Sequence[str]],
-    sizes: Mapping[str, Sequence[int]],
-    slots: Slots,
-    dtype: torch.dtype | None,
-) -> Case:
-    import torch
-
-    rng = random.Random(seed)
-    variant = _variant(spec, rng, variants)
-    solved = _sizes(spec, rng, sizes)
-    batched = rng.random() < 0.5
-    source = torch.Generator().manual_seed(seed)
-
-    def make(tensor: TensorSpec) -> torch.Tensor:
-        shape = [dims.evaluate(d, solved) for d in tensor.dims]
-        value = torch.randn(shape, generator=source)
-        if len(shape) > 1 and tensor.layout:
-            value = value / math.sqrt(shape[-1])
-        if batched and tensor.dims and str(tensor.dims[0]) == spec.rows:
-            value = value[None]
-        return value.to(dtype or torch.float32)
-
-    def some(group: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
-        made = {}
-        for name, tensor in group.items():
-            coin = rng.random() < 0.5
-            wanted = {Slots.DRAWN: coin, Slots.ALL: True, Slots.NONE: False}[slots]
-            if tensor.applies(variant) and (tensor.presence is Presence.REQUIRED or wanted):
-                made[name] = make(tensor)
-        return made
-
-    return Case(spec, seed, solved, variant, some(spec.inputs), some(spec.slots))
-
-
 def compare(reference: Reference, candidate: Candidate, case: Case) -> list[Agreement]:
     """Every output of the candidate against the reference's, state included.
 
-    The candidate gets its own copies, so that one that writes its inputs cannot agree with
-    itself. Raises :class:`Refusal` (STRUCTURE) when an output is missing, SHAPE or DTYPE when it
-    is not the reference's.
+    Where the structure carries state, the calls of ``case.later`` follow: each side gets the state
+    that it returned itself, so a state that is right once and drifts is seen. The candidate gets
+    copies, so that one that writes its inputs cannot agree with itself; one that keeps a tensor it
+    returned and writes it later cannot either. Raises :class:`Refusal`: STRUCTURE when an output is
+    missing, SHAPE or DTYPE when it is not the reference's.
     """
-    expected = reference.run(case.inputs, case.weights, case.variant)
-    got = candidate(
-        {n: t.clone() for n, t in case.inputs.items()},
-        {n: t.clone() for n, t in case.weights.items()},
-        dict(case.variant),
-    )
+    found: list[Agreement] = []
+    mine: Tensors = case.inputs
+    theirs: Tensors = case.inputs
+    for call in range(1 + len(case.later)):
+        expected = reference.run(mine, case.weights, case.variant)
+        got = candidate(_copies(theirs), _copies(case.weights), dict(case.variant))
+        _fits(expected, got, case)
+        held = _copies({name: got[name] for name in expected})
+        found += [replace(agreement(n, v, held[n]), call=call) for n, v in expected.items()]
+        if call < len(case.later):
+            mine = {**case.later[call], **_carried(case, expected)}
+            theirs = {**case.later[call], **_carried(case, held)}
+    return found
+
+
+def _copies(tensors: Tensors) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _carried(case: Case, outputs: Tensors) -> dict[str, torch.Tensor]:
+    """The next call's state inputs, from the outputs that they carry."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in case.spec.state_inputs(case.variant).items():
+        for output, value in outputs.items():
+            if output == tensor.carries:
+                found[name] = value
+            elif tensor.repeat and base(output) == tensor.carries:
+                found[element(name, int(output.rpartition(".")[2]))] = value
+    return found
+
+
+def _fits(expected: Tensors, got: Tensors, case: Case) -> None:
     for name, value in expected.items():
         if name not in got:
             raise Refusal(Reason.STRUCTURE, f"the candidate returned no {name}", subject=str(case))
@@ -225,7 +123,72 @@ def compare(reference: Reference, candidate: Candidate, case: Case) -> list[Agre
                 f"{name} is {got[name].dtype}, the reference {value.dtype}",
                 subject=str(case),
             )
-    return [agreement(name, value, got[name]) for name, value in expected.items()]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case and what stands against the candidate there: an agreement or a refusal."""
+
+    case: Case
+    agreement: Agreement | None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What the gate found over all its cases; ``outputs`` counts the comparisons made."""
+
+    cases: int
+    outputs: int
+    failures: tuple[Failure, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared and nothing failed."""
+        return self.outputs > 0 and not self.failures
+
+
+def gate(
+    reference: Reference,
+    candidate: Candidate,
+    count: int = 8,
+    seed: int = 0,
+    *,
+    variants: Mapping[str, Sequence[str]] | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    dtype: torch.dtype | None = None,
+    relative: float = 0.05,
+) -> Gated:
+    """Judge a candidate on ``count`` cases with all optional tensors, none, and some of them.
+
+    Each output of each call must reach the ``pass`` band of the spec's cosine and stay within
+    ``relative`` of the reference's largest magnitude. A candidate that refuses a case or answers
+    in another shape fails there; it is never passed over. Raises :class:`Refusal` where no case
+    can be drawn, or the reference itself fails.
+    """
+    floor = reference.spec.gates.bands["pass"]
+    failures: list[Failure] = []
+    cases = outputs = 0
+    for slots in Slots:
+        for case in draw(
+            reference.spec, count, seed, variants=variants, sizes=sizes, slots=slots, dtype=dtype
+        ):
+            cases += 1
+            reference.run(case.inputs, case.weights, case.variant)
+            try:
+                found = compare(reference, candidate, case)
+            except Refusal as error:
+                failures.append(Failure(case, None, error))
+                continue
+            except Exception as error:  # somebody else's code: whatever it raises stands against it
+                what = f"the candidate failed: {type(error).__name__}: {error}".splitlines()[0][
+                    :300
+                ]
+                failures.append(Failure(case, None, Refusal(Reason.STRUCTURE, what)))
+                continue
+            outputs += len(found)
+            failures += [Failure(case, a) for a in found if not a.within(floor, relative)]
+    return Gated(cases, outputs, tuple(failures))
 
 
 def agreement(name: str, expected: torch.Tensor, got: torch.Tensor) -> Agreement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,7 +11,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from flashrt.spec.dims import Expr, names
+from flashrt.spec.constraint import Constraint
+from flashrt.spec.dims import Dim, Equation, Name, names
+from flashrt.spec.domain import NORMAL, Domain
+from flashrt.spec.repeat import element
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -33,36 +37,87 @@ class TensorSpec:
     """A boundary tensor, a weight slot or a calibration point.
 
     ``dims`` is the shape in symbolic dims. ``dtype`` is a torch name or ``@binding``; ``layout`` is
-    ``out_in`` or ``vector`` for a slot and empty otherwise; ``role`` is ``value``, ``distribution``
-    or ``state`` for an output.
+    the schema's word for a slot and empty otherwise; ``role`` is ``value``, ``distribution``,
+    ``state`` or ``content``. ``repeat`` is the dim that counts the tensors ``name.0``, ``name.1``,
+    … that it stands for, and empty for one tensor; ``carries`` is the output of the previous call
+    that a state input takes.
     """
 
     name: str
-    dims: tuple[Expr, ...]
+    dims: tuple[Dim, ...]
     dtype: str = "@binding"
     layout: str = ""
     role: str = "value"
     presence: Presence = Presence.REQUIRED
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    repeat: str = ""
+    carries: str = ""
+    domain: Domain = NORMAL
 
     def applies(self, variant: Mapping[str, str]) -> bool:
         """Whether the tensor exists under this variant."""
         return all(variant.get(axis) in allowed for axis, allowed in self.when.items())
 
+    def used(self) -> frozenset[str]:
+        """Every dim that its shape or its count has."""
+        found = frozenset(name for dim in self.dims for name in names(dim))
+        return found | {self.repeat} if self.repeat else found
+
+    def tensor_names(self, sizes: Mapping[str, int]) -> list[str]:
+        """The names of the tensors that it stands for. ``KeyError`` where the count has no size."""
+        if not self.repeat:
+            return [self.name]
+        return [element(self.name, i) for i in range(sizes[self.repeat])]
+
+
+class CaptureKind(Enum):
+    """content becomes part of the plan; an observation only decides what the plan does."""
+
+    CONTENT = "content"
+    OBSERVATION = "observation"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One tensor that is captured whole when a plan is built, never reduced."""
+
+    name: str
+    kind: CaptureKind
+    dims: tuple[Dim, ...] = ()
+    dtype: str = "@binding"
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis along which hosts differ: a closed set of values, or a number with a default."""
+    """One axis along which hosts differ.
+
+    A closed set of ``values``, a number with a ``default``, or the size of the dim ``dim``, which
+    no weight says and nobody may guess.
+    """
 
     name: str
     values: tuple[str, ...]
     default: str = ""
+    dim: str = ""
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """What its values are, for people."""
+        if self.dim:
+            return f"the sizes of {self.dim}"
+        return "the values it lists" if self.values else "the numbers"
+
     def accepts(self, value: str) -> bool:
-        """Whether the value is one of the axis's own; a number must be finite and not negative."""
+        """Whether the value is one of the axis's own.
+
+        A number must be finite and not negative, a size a positive integer.
+        """
         if self.values:
             return value in self.values
+        if self.dim:
+            return re.fullmatch(r"[1-9][0-9]{0,11}", value) is not None
         try:
             number = float(value)
         except ValueError:
@@ -74,6 +129,13 @@ class Axis:
         return all(variant.get(axis) in allowed for axis, allowed in self.when.items())
 
 
+class JudgedAt(Enum):
+    """Where parity is judged: at a region's own outputs, or at the pipeline's."""
+
+    REGION = "region"
+    PIPELINE = "pipeline"
+
+
 @dataclass(frozen=True)
 class Gates:
     """The parity metric, the floors of its bands, and the speed-up a win must exceed (ratio)."""
@@ -82,6 +144,7 @@ class Gates:
     bands: Mapping[str, float]
     margin: float
     report: tuple[str, ...] = ()
+    judged_at: JudgedAt = JudgedAt.REGION
 
     def record(self) -> dict[str, Any]:
         """JSON form."""
@@ -100,6 +163,30 @@ class Stage:
     name: str
     presence: Presence
     cadence: str
+
+
+class ScheduleKind(Enum):
+    """token_loop ends with the text; fixed_steps is a number known beforehand."""
+
+    TOKEN_LOOP = "token_loop"
+    FIXED_STEPS = "fixed_steps"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The stage of a pipeline that is repeated, and how that ends."""
+
+    kind: ScheduleKind
+    stage: str
+
+
+@dataclass(frozen=True)
+class Window:
+    """A value that a caller hands to a stage explicitly, so that two runs can be compared."""
+
+    name: str
+    stage: str
+    presence: Presence
 
 
 @dataclass(frozen=True)
@@ -126,6 +213,11 @@ class StructureSpec:
     variants: Mapping[str, Axis] = field(default_factory=dict)
     points: Mapping[str, TensorSpec] = field(default_factory=dict)
     stages: Mapping[str, Stage] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
+    captures: Mapping[str, Capture] = field(default_factory=dict)
+    composes: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    windows: Mapping[str, Window] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -145,7 +237,7 @@ class StructureSpec:
         for name, value in full.items():
             axis = self._axis(name)
             if not axis.accepts(value):
-                allowed = ", ".join(axis.values) or "numbers"
+                allowed = ", ".join(axis.values) or axis.kind
                 raise Refusal(
                     Reason.BINDING,
                     f"{self.id} has no {name} {value!r}",
@@ -161,7 +253,8 @@ class StructureSpec:
                 )
         missing = [n for n, a in self.variants.items() if n not in full and a.applies(full)]
         if missing:
-            values = ", ".join(self.variants[missing[0]].values)
+            axis = self.variants[missing[0]]
+            values = ", ".join(axis.values) or axis.kind
             raise Refusal(
                 Reason.BINDING,
                 f"{self.id} needs a value for {missing[0]}",
@@ -169,6 +262,14 @@ class StructureSpec:
                 do=f"say one of {values}",
             )
         return full
+
+    def said(self, variant: Mapping[str, str]) -> list[Equation]:
+        """The dims that the variant itself gives a size."""
+        return [
+            Equation(Name(axis.dim), int(variant[name]), f"the variant {name}")
+            for name, axis in self.variants.items()
+            if axis.dim and name in variant and axis.accepts(variant[name])
+        ]
 
     def _axis(self, name: str) -> Axis:
         if name not in self.variants:
@@ -182,7 +283,23 @@ class StructureSpec:
 
     def weight_dims(self) -> frozenset[str]:
         """The dims that weights alone determine."""
-        return frozenset(n for slot in self.slots.values() for d in slot.dims for n in names(d))
+        return frozenset(name for slot in self.slots.values() for name in slot.used())
+
+    def state_inputs(self, variant: Mapping[str, str]) -> dict[str, TensorSpec]:
+        """The inputs that a previous call's outputs come back in, under this variant."""
+        return {n: t for n, t in self.inputs.items() if t.carries and t.applies(variant)}
+
+    def optional_dims(self, variant: Mapping[str, str]) -> frozenset[str]:
+        """Dims that no tensor has which a call under this variant must give."""
+        groups = (self.inputs, self.slots)
+        tensors = [t for group in groups for t in group.values()]
+        must = {
+            name
+            for tensor in tensors
+            if tensor.presence is Presence.REQUIRED and tensor.applies(variant)
+            for name in tensor.used()
+        }
+        return frozenset(n for t in tensors for n in t.used()) - must
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,23 @@ from flashrt.document import schema
 from flashrt.document.problem import InputError, Problem
 from flashrt.document.yaml_source import Document, load_yaml
 from flashrt.spec import dims
-from flashrt.spec.model import Axis, Gates, Kind, Presence, Stage, StructureSpec, TensorSpec
+from flashrt.spec.domain import domain
+from flashrt.spec.meaning import boundary, pipeline
+from flashrt.spec.model import (
+    Axis,
+    Capture,
+    CaptureKind,
+    Gates,
+    JudgedAt,
+    Kind,
+    Presence,
+    Schedule,
+    ScheduleKind,
+    Stage,
+    StructureSpec,
+    TensorSpec,
+    Window,
+)
 from flashrt_runtime.reason import Refusal
 
 HOST_REFERENCE = "@host"
@@ -39,6 +55,7 @@ def _tensor_maps(value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
     yield "$.boundary.outputs", boundary.get("outputs", {})
     yield "$.weights", value.get("weights", {})
     yield "$.calibration.points", value.get("calibration", {}).get("points", {})
+    yield "$.captures", value.get("captures", {})
 
 
 def _meaning(document: Document, file: Path) -> Iterator[Problem]:
@@ -51,28 +68,40 @@ def _meaning(document: Document, file: Path) -> Iterator[Problem]:
     yield from _place(value, file, at)
     declared = value.get("dims", {})
     used: set[str] = set()
+    for path, said, parser in _written(value):
+        try:
+            found = parser(said)
+        except Refusal as error:
+            yield at(path, error.what, error.do)
+            continue
+        used |= found
+        for unknown in sorted(found - set(declared)):
+            yield at(path, f"the dim {unknown} is not declared", "add it to $.dims")
     for where, tensors in _tensor_maps(value):
         for name, tensor in tensors.items():
-            for i, text in enumerate(tensor["dims"]):
-                path = f"{where}.{name}.dims[{i}]"
-                try:
-                    found = dims.names(dims.parse(text))
-                except Refusal as error:
-                    yield at(path, error.what, error.do)
-                    continue
-                used |= found
-                for unknown in sorted(found - set(declared)):
-                    yield at(path, f"the dim {unknown} is not declared", "add it to $.dims")
             yield from _conditions(f"{where}.{name}", tensor, value, at)
     for name, axis in value.get("variants", {}).items():
         yield from _conditions(f"$.variants.{name}", axis, value, at)
     for name in sorted(set(declared) - used):
         yield at(f"$.dims.{name}", f"no tensor has the dim {name}", "remove it or use it")
-    if value["kind"] == Kind.REGION.value:
-        yield from _region(value, at)
+    yield from boundary(value, at) if value["kind"] == Kind.REGION.value else pipeline(value, at)
     bands = value["gates"]["bands"]
     if not bands["pass"] >= bands["warn"]:
         yield at("$.gates.bands", "pass is below warn", "pass is the higher floor")
+
+
+def _written(
+    value: Mapping[str, Any],
+) -> Iterator[tuple[str, str | int, Callable[[Any], frozenset[str]]]]:
+    """Every place where dims are named: its path, what it says, and how to read the names."""
+    for where, tensors in _tensor_maps(value):
+        for name, tensor in tensors.items():
+            for i, text in enumerate(tensor.get("dims", ())):
+                yield f"{where}.{name}.dims[{i}]", text, lambda said: dims.names(dims.parse(said))
+            if "repeat" in tensor:
+                yield f"{where}.{name}.repeat", tensor["repeat"], lambda said: frozenset({said})
+    for i, text in enumerate(value.get("constraints", ())):
+        yield f"$.constraints[{i}]", text, lambda said: dims.constraint(said).names()
 
 
 def _place(value: Mapping[str, Any], file: Path, at: Any) -> Iterator[Problem]:
@@ -103,18 +132,6 @@ def _conditions(
             yield at(f"{path}.when.{axis}", f"the axis {axis} has no value {other}")
 
 
-def _region(value: Mapping[str, Any], at: Any) -> Iterator[Problem]:
-    boundary = value["boundary"]
-    if boundary["rows"] not in value["dims"]:
-        yield at("$.boundary.rows", f"the dim {boundary['rows']} is not declared")
-    for name in sorted(set(boundary["outputs"]) & set(value["calibration"]["points"])):
-        yield at(
-            f"$.calibration.points.{name}",
-            f"{name} is an output too",
-            "give the point another name",
-        )
-
-
 def _when(entry: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {axis: tuple(values) for axis, values in entry.get("when", {}).items()}
 
@@ -127,11 +144,31 @@ def _tensors(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
             dtype=entry.get("dtype", "@binding"),
             layout=entry.get("layout", ""),
             role=entry.get("role", "value"),
-            presence=Presence.OPTIONAL if entry.get("optional") else Presence.REQUIRED,
+            presence=_presence(not entry.get("optional")),
+            when=_when(entry),
+            repeat=entry.get("repeat", ""),
+            carries=entry.get("carries", ""),
+            domain=domain(entry.get("domain")),
+        )
+        for name, entry in entries.items()
+    }
+
+
+def _captures(entries: Mapping[str, Any]) -> dict[str, Capture]:
+    return {
+        name: Capture(
+            name=name,
+            kind=CaptureKind(entry["kind"]),
+            dims=tuple(dims.parse(text) for text in entry.get("dims", ())),
+            dtype=entry.get("dtype", "@binding"),
             when=_when(entry),
         )
         for name, entry in entries.items()
     }
+
+
+def _presence(required: bool) -> Presence:
+    return Presence.REQUIRED if required else Presence.OPTIONAL
 
 
 def _build(document: Document, file: Path) -> StructureSpec:
@@ -139,6 +176,7 @@ def _build(document: Document, file: Path) -> StructureSpec:
     boundary = value.get("boundary", {})
     gates = value["gates"]
     named = value["reference"]
+    schedule = value.get("schedule")
     return StructureSpec(
         name=value["name"],
         version=value["version"],
@@ -146,7 +184,11 @@ def _build(document: Document, file: Path) -> StructureSpec:
         kind=Kind(value["kind"]),
         summary=value["summary"],
         gates=Gates(
-            gates["metric"], dict(gates["bands"]), gates["margin"], tuple(gates.get("report", ()))
+            metric=gates["metric"],
+            bands=dict(gates["bands"]),
+            margin=gates["margin"],
+            report=tuple(gates.get("report", ())),
+            judged_at=JudgedAt(gates.get("judged_at", "region")),
         ),
         path=file,
         reference=None if named == HOST_REFERENCE else file.parent / named,
@@ -156,14 +198,26 @@ def _build(document: Document, file: Path) -> StructureSpec:
         outputs=_tensors(boundary.get("outputs", {})),
         slots=_tensors(value.get("weights", {})),
         variants={
-            name: Axis(name, tuple(a.get("values", ())), a.get("number", ""), _when(a))
+            name: Axis(
+                name=name,
+                values=tuple(a.get("values", ())),
+                default=a.get("number", ""),
+                dim=a.get("dim", ""),
+                when=_when(a),
+            )
             for name, a in value.get("variants", {}).items()
         },
         points=_tensors(value.get("calibration", {}).get("points", {})),
         stages={
-            name: Stage(
-                name, Presence.REQUIRED if s["required"] else Presence.OPTIONAL, s["cadence"]
-            )
+            name: Stage(name, _presence(s["required"]), s["cadence"])
             for name, s in value.get("stages", {}).items()
+        },
+        constraints=tuple(dims.constraint(text) for text in value.get("constraints", ())),
+        captures=_captures(value.get("captures", {})),
+        composes=tuple(value.get("composes", ())),
+        schedule=Schedule(ScheduleKind(schedule["kind"]), schedule["stage"]) if schedule else None,
+        windows={
+            name: Window(name, w["stage"], _presence(w["required"]))
+            for name, w in value.get("windows", {}).items()
         },
     )

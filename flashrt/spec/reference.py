@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashrt.spec import dims
-from flashrt.spec.model import Presence, StructureSpec, TensorSpec, suggest
+from flashrt.spec.call import (
+    boundary_dtype,
+    given,
+    shape_of,
+    shapes_of,
+    wanted_names,
+    whole_state,
+)
+from flashrt.spec.model import StructureSpec, TensorSpec
 from flashrt.spec.registry import catalog_root
-from flashrt_runtime.contract import rows_of
+from flashrt.spec.repeat import base
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -33,9 +41,12 @@ class Reference:
     """The gate's ground truth of one structure.
 
     Every method takes tensors by the spec's own names: ``inputs`` and ``weights`` as ``[M, …]`` or
-    with any leading dims, ``variant`` by axis. Raises :class:`Refusal`: BINDING for a name, slot
-    or variant the spec does not have or that is missing, SHAPE for contradicting shapes (both
-    sources named), STRUCTURE when the reference itself fails.
+    with any leading dims, ``variant`` by axis. A tensor that the spec repeats is given and returned
+    as ``name.0``, ``name.1``, …. Raises :class:`Refusal`: BINDING for a name, slot or variant the
+    spec does not have or that is missing, for a gap in repeated tensors and for state given in
+    part; SHAPE for contradicting shapes (both sources named) and broken constraints; AMBIGUOUS
+    where the shapes can be read in two ways; DTYPE for an input that is not of its fixed dtype;
+    STRUCTURE when the reference itself fails.
     """
 
     spec: StructureSpec
@@ -52,40 +63,46 @@ class Reference:
         """The tensor at each calibration point by name."""
         return self._some(self.spec.points, inputs, weights, variant)
 
+    def everything(
+        self, inputs: Tensors, weights: Tensors, variant: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Outputs and points by name, from one run; a name that is both is one tensor."""
+        return self._some({**self.spec.points, **self.spec.outputs}, inputs, weights, variant)
+
     def dims(self, inputs: Tensors, weights: Tensors, variant: Mapping[str, str]) -> dict[str, int]:
-        """The symbolic dims that these tensors have."""
+        """The symbolic dims that these tensors, the variant and the constraints give a size."""
         full = self.spec.complete(variant)
-        found = _present("input", self.spec.inputs, inputs, full)
-        found += _present("slot", self.spec.slots, weights, full)
+        found = given("input", self.spec.inputs, inputs, full)
+        found += given("slot", self.spec.slots, weights, full)
+        whole_state(self.spec, inputs, full)
         return dims.solve(
-            equation
-            for tensor, value in found
-            for equation in dims.equations(
-                tensor.dims, shape_of(self.spec, tensor, tuple(value.shape)), tensor.name
-            )
+            [*self.spec.said(full), *shapes_of(self.spec, found)], constraints=self.spec.constraints
         )
 
     def outputs_fit(self, inputs: Tensors, weights: Tensors, variant: Mapping[str, str]) -> None:
         """Run once and hold every output and point against the spec.
 
-        Raises :class:`Refusal`: SHAPE where the sizes contradict the inputs', NONFINITE for a value
-        that is NaN or infinite.
+        Raises :class:`Refusal`: SHAPE where the sizes contradict the inputs', DTYPE where the spec
+        says another dtype, NONFINITE for a value that is NaN or infinite.
         """
         import torch
 
         full = self.spec.complete(variant)
         sizes = self.dims(inputs, weights, full)
+        bound = boundary_dtype(self.spec, inputs)
         for group in (self.spec.outputs, self.spec.points):
             for name, value in self._some(group, inputs, weights, full).items():
-                tensor = group[name]
+                tensor = group[base(name)]
+                said = f"its reference's {name}"
                 shape = shape_of(self.spec, tensor, tuple(value.shape))
-                dims.solve(dims.equations(tensor.dims, shape, f"its reference's {name}"), sizes)
-                if not bool(torch.isfinite(value).all()):
+                dims.solve(dims.equations(tensor.dims, shape, said), sizes)
+                fixed = tensor.dtype if tensor.dtype != "@binding" else bound
+                if group is self.spec.outputs and fixed and str(value.dtype) != f"torch.{fixed}":
                     raise Refusal(
-                        Reason.NONFINITE,
-                        f"its reference's {name} is not finite",
-                        subject=self.spec.id,
+                        Reason.DTYPE, f"{said} is {value.dtype}, not {fixed}", subject=self.spec.id
                     )
+                if not bool(torch.isfinite(value).all()):
+                    raise Refusal(Reason.NONFINITE, f"{said} is not finite", subject=self.spec.id)
 
     def cost(
         self,
@@ -94,7 +111,17 @@ class Reference:
         weight_bytes: float = 4.0,
         activation_bytes: float = 4.0,
     ) -> Cost:
-        """The cost of one call; ``sizes`` are all the spec's dims, bytes are per element."""
+        """The cost of one call; bytes are per element.
+
+        ``sizes`` are the spec's dims, less those that a constraint or the variant gives and those
+        that only optional tensors or tensors of another variant have: such a tensor that is not
+        there has size 0.
+        """
+        full = self.spec.complete(variant)
+        sizes = dims.solve(
+            self.spec.said(full), sizes, constraints=self.spec.constraints, partial=True
+        )
+        sizes = dict.fromkeys(self.spec.optional_dims(full), 0) | sizes
         missing = sorted(set(self.spec.dims) - set(sizes))
         if missing:
             raise Refusal(
@@ -103,7 +130,6 @@ class Reference:
                 subject=self.spec.id,
                 do=f"give {missing[0]}: {self.spec.dims[missing[0]]}",
             )
-        full = self.spec.complete(variant)
         try:
             flops, moved = self.cost_function(sizes, full, weight_bytes, activation_bytes)
             cost = Cost(float(flops), float(moved))
@@ -123,52 +149,26 @@ class Reference:
         import torch
 
         full = self.spec.complete(variant)
-        self.dims(inputs, weights, full)
+        sizes = self.dims(inputs, weights, full)
         try:
             with torch.no_grad():
                 out = self.function(dict(inputs), dict(weights), full)
         except Exception as error:
             raise _broken(self.spec, "its reference failed", error) from error
-        names = [name for name, tensor in wanted.items() if tensor.applies(full)]
-        for name in names:
-            if not isinstance(out, Mapping) or not isinstance(out.get(name), torch.Tensor):
-                raise Refusal(
-                    Reason.STRUCTURE,
-                    f"its reference returned no tensor {name}",
-                    subject=self.spec.id,
-                    do="return every output and every point by name",
-                )
-        return {name: out[name] for name in names}
+        return {name: _returned(self.spec, out, name) for name in wanted_names(wanted, full, sizes)}
 
 
-def shape_of(spec: StructureSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with its leading dims folded into rows, where the spec's tensor begins with them.
+def _returned(spec: StructureSpec, out: Any, name: str) -> Any:
+    import torch
 
-    ``[2, 3, D]`` of a tensor that the spec writes ``[M, D]`` is ``(6, D)``.
-    """
-    if not tensor.dims or str(tensor.dims[0]) != spec.rows or len(shape) < len(tensor.dims):
-        return shape
-    tail = shape[len(shape) - len(tensor.dims) + 1 :]
-    return (rows_of((*shape[: len(shape) - len(tail)], 1)), *tail)
-
-
-def _present(
-    what: str, known: Mapping[str, TensorSpec], given: Tensors, variant: Mapping[str, str]
-) -> list[tuple[TensorSpec, Any]]:
-    for name in given:
-        if name not in known or not known[name].applies(variant):
-            live = [n for n, t in known.items() if t.applies(variant)]
-            raise Refusal(
-                Reason.BINDING,
-                f"there is no {what} {name!r} under this variant",
-                subject=name,
-                do=suggest(name, live),
-            )
-    for name, tensor in known.items():
-        needed = tensor.presence is Presence.REQUIRED and tensor.applies(variant)
-        if needed and name not in given:
-            raise Refusal(Reason.BINDING, f"the {what} {name!r} is missing", subject=name)
-    return [(known[name], value) for name, value in given.items()]
+    if not isinstance(out, Mapping) or not isinstance(out.get(name), torch.Tensor):
+        raise Refusal(
+            Reason.STRUCTURE,
+            f"its reference returned no tensor {name}",
+            subject=spec.id,
+            do="return every output and every point by name",
+        )
+    return out[name]
 
 
 def _broken(spec: StructureSpec, what: str, error: BaseException) -> Refusal:

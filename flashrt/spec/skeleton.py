@@ -13,6 +13,7 @@ KINDS = ("structure", "binding", "impl")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 _STRUCTURE = """\
+# yaml-language-server: $schema=../../schemas/structure.schema.json
 schema: flashrt.structure/1
 name: {name}
 version: 1
@@ -75,6 +76,7 @@ def cost(
 '''
 
 _BINDING = """\
+# yaml-language-server: $schema=../schemas/region_binding.schema.json
 schema: flashrt.binding/1
 name: {name}
 summary: >-

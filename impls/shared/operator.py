@@ -81,3 +81,15 @@ def define_ffn(name: str, product: Product) -> None:
         "(Tensor x, Tensor[] packed, Tensor?[] biases, str recipe, str seam) -> Tensor",
         body,
     )
+
+
+def define_plain(name: str) -> None:
+    """``name(x [..., K], weight [N, K], bias [N] or None, seam) -> [..., N]`` in the dtype of x."""
+
+    def body(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, seam: str
+    ) -> torch.Tensor:
+        y = F.linear(flat(x), weight, bias)
+        return y.reshape(*x.shape[:-1], y.shape[-1])
+
+    define(name, "(Tensor x, Tensor weight, Tensor? bias, str seam) -> Tensor", body)

@@ -22,8 +22,10 @@ def test_smollm2_loads_with_its_hot_path_covered() -> None:
     binding = load_binding("smollm2", require_pipeline_coverage=True)
     assert (binding.name, binding.host.family, binding.notices) == ("smollm2", "llama", ())
     assert {r.spec.id for r in binding.regions.values()} == {
+        "attention_core@1",
         "decoder_ffn@1",
         "linear_proj@1",
+        "norm_fused@1",
         "qkv_pack@1",
     }
     assert binding.pipeline is not None
@@ -162,7 +164,7 @@ def test_a_binding_may_name_a_structure_of_the_callers_catalog(
     for path, text in files("structure", "mine").items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    head = packaged[packaged.index("  head:") : packaged.index("\npipeline:")]
+    head = packaged[packaged.index("  head:") : packaged.index("\n  input_norm:")]
     mine = (
         head.replace("linear_proj@1", "mine@1")
         .replace("{bias: none, epilogue: none}", "{}")

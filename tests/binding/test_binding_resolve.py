@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from flashrt.binding import conflicts, load_binding, resolve
+from flashrt.binding import load_binding, resolve
 from flashrt.binding.tree import index_of
 from flashrt.document.problem import InputError
 from flashrt_runtime.contract import Point, Seam
@@ -37,7 +37,7 @@ def refused(file: Path, model: Any) -> InputError:
 
 def test_every_layer_has_its_seams(llama: Any) -> None:
     seams = resolve(load_binding("smollm2"), llama)
-    assert len(seams) == 2 * 6 + 1
+    assert len(seams) == 2 * 9 + 2
     assert len({s.id for s in seams}) == len(seams)
     ffn = next(s for s in seams if s.structure == "decoder_ffn@1")
     assert ffn == Seam(
@@ -62,12 +62,6 @@ def test_every_layer_has_its_seams(llama: Any) -> None:
     head = next(s for s in seams if s.id == "lm_head")
     assert dict(head.dims) == {"K": 64, "N": 128}
     assert Seam.from_record(head.record()) == head
-
-
-def test_seams_that_replace_one_module_are_named(llama: Any) -> None:
-    pairs = conflicts(resolve(load_binding("smollm2"), llama))
-    assert len(pairs) == 2 * 3
-    assert all({a.structure, b.structure} == {"qkv_pack@1", "linear_proj@1"} for a, b in pairs)
 
 
 def test_the_host_is_left_as_it_was(llama: Any) -> None:
@@ -217,24 +211,31 @@ def test_only_the_layers_that_have_the_module_are_bound() -> None:
 
 
 def test_a_host_without_the_structure_is_refused() -> None:
+    binding = load_binding("smollm2")
     with pytest.raises(InputError) as caught:
-        resolve(load_binding("smollm2"), torch.nn.Sequential(torch.nn.Linear(4, 4)))
+        resolve(binding, torch.nn.Sequential(torch.nn.Linear(4, 4)))
     assert {p.path for p in caught.value.problems} == {
-        f"$.regions.{r}.module" for r in ("ffn", "qkv", "q", "k", "v", "o", "head")
+        f"$.regions.{r}.module" for r in binding.regions
     }
 
 
 def test_the_meta_device_resolves_without_running() -> None:
     with torch.device("meta"):
         model = tiny()
-    assert len(resolve(load_binding("smollm2"), model)) == 13
+    assert len(resolve(load_binding("smollm2"), model)) == 20
 
 
 def test_a_bfloat16_host_needs_a_bfloat16_binding(edit: Edit, packaged: str, llama: Any) -> None:
     model = copy.deepcopy(llama).to(torch.bfloat16)
     file = edit("name", "name")
     file.write_text(packaged.replace("dtype: float32", "dtype: bfloat16"))
-    assert len(resolve(load_binding(file), model)) == 13
+    error = refused(file, model)
+    norms = {f"$.regions.{n}.boundary.dtype" for n in ("input_norm", "post_norm", "final_norm")}
+    assert {p.path for p in error.problems} == norms  # norm_fused is float32 by contract
+    whole = packaged.index("\n  input_norm:"), packaged.index("\n  attention:")
+    without = packaged[: whole[0]] + packaged[whole[1] : packaged.index("\npipeline:")]
+    file.write_text(without.replace("dtype: float32", "dtype: bfloat16"))
+    assert len(resolve(load_binding(file), model)) == 15
     error = refused(edit("name", "name"), model)
     assert {p.reason for p in error.problems} == {Reason.DTYPE}
 

@@ -17,6 +17,7 @@ from flashrt.calibration.statistic import (
     require_measurable,
 )
 from flashrt.host.discovery import discover
+from flashrt.host.seams import served
 from flashrt_runtime.contract import Point, Seam
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -33,7 +34,7 @@ FRAMES = [Tokens(f"f{i}", torch.arange(i, i + 12)) for i in range(4)]
 
 
 def seams(model: nn.Module) -> tuple[Seam, ...]:
-    return discover(model, lambda: model(torch.arange(12)[None])).seams
+    return served(discover(model, lambda: model(torch.arange(12)[None])).seams)
 
 
 def run(model: nn.Module) -> Callable[[Any], object]:
@@ -75,7 +76,7 @@ def test_siblings_that_read_one_tensor_are_measured_once(
     found = seams(model)
     measured = []
     whole = torch.aminmax
-    monkeypatch.setattr(torch, "aminmax", lambda t: measured.append(1) or whole(t))
+    monkeypatch.setattr(torch, "aminmax", lambda t, out: measured.append(1) or whole(t, out=out))
     samples = collect(model, found, FRAMES[:1], run(model))
     # two layers of: q/k/v input, o input, feed-forward input, product; and the head
     assert len(measured) == 9
@@ -189,8 +190,8 @@ def test_no_frames_twice_a_frame_and_training_are_refused(llama: Build) -> None:
 def test_a_statistic_that_nothing_measures_names_the_collector() -> None:
     require_measurable(AMAX, "s:x")
     require_measurable(None, "s:x")
-    wanted = Statistic(Kind.SECOND_MOMENT, Granularity.CHANNEL)
-    with pytest.raises(Refusal, match="add a collector for second_moment per channel") as caught:
+    wanted = Statistic(Kind.SECOND_MOMENT, Granularity.BLOCK_32)
+    with pytest.raises(Refusal, match="add a collector for second_moment per block_32") as caught:
         require_measurable(wanted, "s:x")
     assert caught.value.reason is Reason.PERCENTILE
 
@@ -203,3 +204,46 @@ def test_content_is_kept_whole() -> None:
     with pytest.raises(Refusal) as caught:
         capture_content(model, Point("unused", "input"), lambda: model(x))
     assert caught.value.reason is Reason.NEVER_CALLED
+
+
+class Restless(nn.Module):
+    """q, k and v whose calls go wrong in one frame: in another order, or on another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, way: str) -> torch.Tensor:
+        order = "qvk" if way == "order" else "qk" if way == "fewer" else "qkv"
+        read = {"q": x, "k": x, "v": x + 0 if way == "copy" else x}
+        if way == "write":
+            self.q(x)
+            x.mul_(2.0)
+            order = "kv"
+        parts = [getattr(self, name)(read[name]) for name in order]
+        return torch.cat(parts, dim=-1)
+
+
+@dataclass(frozen=True)
+class Way:
+    id: str
+    way: str
+
+
+@pytest.mark.parametrize("way", ["order", "copy", "fewer", "write"])
+def test_siblings_are_watched_in_every_frame(way: str) -> None:
+    model = Restless().eval()
+    found = discover(model, lambda: model(torch.randn(3, 8), ""))
+    packs = found.of("qkv_pack@1")
+    assert [s.id for s in packs] == ["qkv"]
+    steady = [Way("a", ""), Way("b", "")]
+
+    def one(frame: Way) -> object:
+        return model(torch.randn(3, 8), frame.way)
+
+    assert collect(model, packs, steady, one).frames == ("a", "b")
+    with pytest.raises(Refusal, match="frame c") as caught:
+        collect(model, packs, [*steady, Way("c", way)], one)
+    assert caught.value.reason is Reason.SHARED_INPUT
+    assert not any(m._forward_pre_hooks for m in model.modules())

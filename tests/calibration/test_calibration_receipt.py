@@ -125,6 +125,70 @@ def test_one_weight_more_or_less_is_another_checkpoint(job: Job, which: str) -> 
     assert caught.value.reason is Reason.CHECKPOINT
 
 
+@pytest.mark.parametrize("at", ["64 KiB in", "the end"])
+def test_a_weight_far_from_the_beginning_is_another_checkpoint(job: Job, at: str) -> None:
+    made = job.run()
+    state = job.model.state_dict()
+    names = sorted(state)
+    offset, name, place = 64 * 1024, names[-1], -1
+    if at == "64 KiB in":
+        for name in names:
+            size = state[name].numel() * state[name].element_size()
+            if offset < size:
+                break
+            offset -= size
+        place = offset // state[name].element_size()
+    flat = state[name].view(-1).view(torch.int32)
+    flat[place] ^= 1  # one bit
+    with pytest.raises(Refusal, match="the weights are others") as caught:
+        load_receipt(made.body, made.table, **job.expected)
+    assert caught.value.reason is Reason.CHECKPOINT
+    flat[place] ^= 1
+    assert load_receipt(made.body, made.table, **job.expected).digest == made.digest
+
+
+@pytest.mark.parametrize("then", [None, "sha256:" + "6" * 64])
+def test_another_architecture_over_the_same_weights_is_refused(job: Job, then: str | None) -> None:
+    made = job.run()
+    old = dict(made.body["model_artifact"]) | ({"architecture_digest": then} if then else {})
+    body = seal({**made.body, "model_artifact": old})
+    now = artifact(job.model) | {"architecture_digest": "sha256:" + "7" * 64}
+    with pytest.raises(Refusal, match="config or a module's class") as caught:
+        load_receipt(body, made.table, **(job.expected | {"model_artifact": now}))
+    assert caught.value.reason is Reason.CHECKPOINT
+    same = job.expected | {"model_artifact": now}
+    fresh = seal({**made.body, "model_artifact": now})
+    assert load_receipt(fresh, made.table, **same).digest == fresh["digest"]
+
+
+@pytest.mark.parametrize("how", ["id", "content", "document", "twice"])
+def test_a_held_out_frame_that_was_calibrated_on_is_refused_though_sealed(
+    job: Job, how: str
+) -> None:
+    made = job.run()
+    workload = copy.deepcopy(made.body["workload"])
+    first, held = workload["frames"][0], workload["held_out"]
+    if how == "id":
+        held[0] = dict(first)
+    elif how == "content":
+        held[0]["digest"] = first["digest"]
+    elif how == "document":
+        held[0]["id"] = first["id"].rpartition("#")[0] + "#99999"
+    else:
+        held.append(dict(held[0]))
+    with pytest.raises(Refusal) as caught:
+        load_receipt(seal({**made.body, "workload": workload}), made.table, **job.expected)
+    assert caught.value.reason is Reason.CONFLICT
+
+
+def test_numbers_of_seams_and_samples_that_do_not_follow_are_refused(job: Job) -> None:
+    made = job.run()
+    for change in ({"seams": made.body["seams"] + 1}, {"max_samples": made.body["samples"] - 1}):
+        with pytest.raises(Refusal) as caught:
+            load_receipt(seal({**made.body, **change}), made.table, **job.expected)
+        assert caught.value.reason is Reason.STATISTIC
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -57,7 +57,9 @@ def test_a_list_of_closures_is_one_sample_each(net, frames):
     closures = [lambda frame=frame: net(frame) for frame in frames]
     listed = structures.auto_swaps(net, closures, scheme="int8_static")
     fed = structures.auto_swaps(net, net, observations=frames, scheme="int8_static")
-    assert listed.precision_spec == fed.precision_spec
+    assert listed.precision_spec.seams == fed.precision_spec.seams
+    assert listed.precision_spec.workload.digest is None, "what a closure feeds cannot be seen"
+    assert fed.precision_spec.workload.digest.startswith("sha256:")
     assert listed.notes["calibration"]["samples"] == len(frames)
 
 
@@ -80,12 +82,13 @@ def test_the_calibration_note_says_how_the_scales_came_to_be(net, frames, capsys
     assert set(note) >= {"method", "samples", "percentile", "dispersion"}
     assert note["percentile"]["asked"] == 99.9
     assert note["percentile"]["effective"] <= 100.0
-    points = {f"{s['seam']['id']}:{p}" for s in plan.precision_spec["seams"] for p in s["scales"]}
+    seams = plan.precision_spec.seams
+    points = {f"{name}:{point}" for name, seam in seams.items() for point in seam.scales}
     assert points
     assert points <= set(note["dispersion"])
     assert note["summary"] in capsys.readouterr().out
-    for one in plan.precision_spec["seams"]:
-        assert all(scale > 0 and math.isfinite(scale) for scale in one["scales"].values())
+    for seam in seams.values():
+        assert all(scale > 0 and math.isfinite(scale) for scale in seam.scales.values())
     quiet = structures.auto_swaps(net, net, observations=frames, scheme="int8_static")
     assert capsys.readouterr().out == ""
     assert quiet.notes["calibration"]["summary"] == note["summary"]
@@ -104,7 +107,7 @@ def test_auto_is_no_quantisation_on_a_cpu(llama):
     plan = structures.auto_swaps(model, lambda: model(torch.arange(4)[None]))
     assert plan.scheme == "none"
     assert {s.seam.structure for s in plan.swaps} == {"qkv_pack@1"}
-    assert all(not s["scales"] for s in plan.precision_spec["seams"])
+    assert all(not seam.scales for seam in plan.precision_spec.seams.values())
 
 
 @pytest.mark.parametrize(

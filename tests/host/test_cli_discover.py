@@ -13,13 +13,13 @@ def test_seams_and_refusals_are_listed(
     out, _ = capsys.readouterr()
     assert "model.layers.1.mlp" in out
     assert "qkv_pack@1" in out
-    assert "13 seams, 0 refused" in out
+    assert "22 seams, 7 refused" in out
 
 
 def test_json_is_what_was_found(host_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["discover", "--host", f"transformers:{host_folder}", "--format", "json"])
     found = json.loads(capsys.readouterr().out)
-    assert len(found["seams"]) == 13
+    assert len(found["seams"]) == 22
     assert found["binding"] is None
     assert found["model_artifact"]["family"] == "llama"
 

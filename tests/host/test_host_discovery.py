@@ -45,7 +45,7 @@ def test_a_decoder_is_taken_apart_by_what_it_did(llama: Build) -> None:
     linear = {s.id for s in found.of(LINEAR_PROJ)}
     attention = {f"model.layers.{i}.self_attn.{n}_proj" for i in (0, 1) for n in "qkvo"}
     assert linear == attention | {"lm_head"}
-    assert found.refusals == ()
+    assert [m for m in found.refusals if m.structure in (DECODER_FFN, QKV_PACK, LINEAR_PROJ)] == []
 
 
 def test_the_model_is_left_as_it_was(llama: Build) -> None:
@@ -208,7 +208,8 @@ def test_an_input_written_in_place_between_siblings_is_not_shared() -> None:
     model = Block(InPlace(), Gated(f.silu)).eval()
     found = discover(model, lambda: model.one(X.clone()))
     assert found.of(QKV_PACK) == ()
-    assert missed(found, "one.a", LINEAR_PROJ) is Reason.LAYOUT
+    assert missed(found, "one", QKV_PACK) is Reason.SHARED_INPUT
+    assert "one.a" in {s.id for s in found.of(LINEAR_PROJ)}  # it was seen before the write
 
 
 class Alternating(Siblings):
@@ -217,8 +218,9 @@ class Alternating(Siblings):
         return super().forward(x)
 
 
-def test_an_order_that_changes_between_forwards_is_refused() -> None:
-    found = find(Block(Alternating(), Gated(f.silu)), X)
+def test_an_order_that_changes_within_the_forward_is_refused() -> None:
+    model = Block(Alternating(), Gated(f.silu)).eval()
+    found = discover(model, lambda: model(model(X)))
     assert missed(found, "one", QKV_PACK) is Reason.SHARED_INPUT
 
 
@@ -333,8 +335,9 @@ def test_a_host_without_the_structure_is_rejected_with_the_reason() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     found = find(net, torch.randn(1, 3, 8, 8))
     assert found.seams == ()
-    assert {m.structure for m in found.refusals} == {DECODER_FFN, LINEAR_PROJ, QKV_PACK}
-    assert {m.because.reason for m in found.refusals} == {Reason.STRUCTURE}
+    absent = {m.structure for m in found.refusals if not m.path}
+    assert {DECODER_FFN, LINEAR_PROJ, QKV_PACK} <= absent
+    assert {m.because.reason for m in found.refusals if not m.path} == {Reason.STRUCTURE}
     with pytest.raises(Refusal, match="the host has no") as caught:
         found.require()
     assert caught.value.reason is Reason.STRUCTURE

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from flashrt.host import load
-from flashrt.host.seams import compare, discover_host, seams_of
+from flashrt.host.match import match
+from flashrt.host.seams import discover_host, seams_of, served
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +22,11 @@ def test_smollm2_is_converted_loaded_and_taken_apart(tmp_path: Path) -> None:
     assert len(found.of("decoder_ffn@1")) == len(found.of("qkv_pack@1")) == 30
     assert len(found.of("linear_proj@1")) == 121
     bound = seams_of(host)
-    assert compare(bound.seams, found.seams) == ()
-    assert len(bound.seams) == len(found.seams)
+    said = match(bound.seams, found.seams)
+    assert (said.contradicted, said.unseen) == ((), ())
+    assert len(bound.seams) == len(served(found.seams)) == 181
+    assert len(found.of("decoder_block@1")) == 30
+    assert len(found.of("norm_fused@1")) == 61
     prompt = host.tokenizer("The capital of France is", return_tensors="pt").input_ids
     with torch.no_grad():
         following = int(host.model(prompt).logits[0, -1].argmax())

@@ -43,7 +43,7 @@ def test_one_form_serves_each_call(
 
 
 def test_none_binds_the_packed_projections() -> None:
-    chosen = loader.select("qkv_pack@1", "none", "cpu", 256, {"bias": "present"})
+    chosen = loader.select("qkv_pack@1", "none", "cpu", 256, {"bias": "present"}, dtype="float32")
     assert chosen.record() == {"structure": "qkv_pack@1", "backend": "cpu_fp32", "form": "general"}
 
 
@@ -76,7 +76,7 @@ def test_an_axis_that_no_manifest_lists_is_refused() -> None:
     [
         ("no_such@1", "none", "cpu", Reason.STRUCTURE),
         ("decoder_ffn@2", "fp16_weight", "cpu", Reason.STRUCTURE),
-        ("decoder_ffn@1", "w4a16_decode", "cpu", Reason.FORM),
+        ("linear_proj@1", "w4a16_decode", "cpu", Reason.FORM),
         ("qkv_pack@1", "none", "sm90", Reason.ARCH),
         ("decoder_ffn@1", "fp8_static", "sm80", Reason.ARCH),
         ("decoder_ffn@1", "fp8_static", "toaster", Reason.ARCH),

@@ -14,7 +14,7 @@ def here(make, verifier, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("CI", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    for module in ("verify", "matrix", "publish_receipts"):
+    for module in ("verify", "matrix", "publish_receipts", "explain"):
         monkeypatch.setattr(f"flashrt_cli.{module}.open_verifier", lambda: verifier)
 
 

@@ -18,9 +18,11 @@ HEADINGS = ["What", "Why", "Example", "Fix"]
 PAGES = (
     "architecture",
     "calibration",
+    "catalog",
     "cli",
     "dependencies",
     "getting-started",
+    "prequantized",
     "receipts",
     "runtime",
     "statistics",

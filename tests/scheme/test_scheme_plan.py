@@ -17,7 +17,9 @@ from flashrt.host.discovery import discover
 from flashrt.host.frames import text_frames
 from flashrt.scheme import registry
 from flashrt.scheme.decision import Bind, Decision, KeepHost, Site
-from flashrt.scheme.plan import Plan, check_statistics, find_heads, overlap, plan
+from flashrt.scheme.needs import check_statistics
+from flashrt.scheme.places import find_heads, overlap
+from flashrt.scheme.plan import Plan, plan
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.identity import checkpoint_digest
 from flashrt_runtime.reason import Reason, Refusal
@@ -38,11 +40,30 @@ def artifact(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def select(structure: str, scheme: str, device: str, rows: int, variant: Mapping[str, str]) -> Any:
+SERVED = {
+    "decoder_ffn@1": ("x_after_norm", "act_after_mul"),
+    "linear_proj@1": ("x",),
+    "qkv_pack@1": ("x",),
+}
+
+
+def select(
+    structure: str,
+    scheme: str,
+    device: str,
+    rows: int,
+    variant: Mapping[str, str],
+    *,
+    dtype: str | None = None,
+) -> Any:
     """Stands for the impl loader: one form a scheme, on the CPU."""
+    if structure not in SERVED:
+        raise Refusal(Reason.STRUCTURE, "no impl executes this structure", subject=structure)
     if device != "cpu":
         raise Refusal(Reason.ARCH, f"no impl on {device}", subject=structure)
-    return SimpleNamespace(backend=f"cpu_{scheme}", form="general")
+    how = "static" if "_static" in scheme else "none"
+    spec = SimpleNamespace(points=dict.fromkeys(SERVED[structure], how))
+    return SimpleNamespace(backend=f"cpu_{scheme}", form="general", spec=spec)
 
 
 @dataclass(frozen=True)
@@ -188,7 +209,7 @@ def test_a_device_without_impls_keeps_the_host_and_says_so(case: Case) -> None:
 
 
 def test_two_forms_that_both_serve_are_not_hidden(case: Case) -> None:
-    def both(*_args: Any) -> Any:
+    def both(*_args: Any, **_words: Any) -> Any:
         raise Refusal(Reason.AMBIGUOUS, "two forms fit")
 
     with pytest.raises(Refusal) as caught:
@@ -247,14 +268,17 @@ def test_auto_is_none_on_a_cpu_and_fp8_where_the_device_has_it() -> None:
 
 
 def test_an_unknown_scheme_lists_the_known_ones() -> None:
-    with pytest.raises(Refusal, match="auto, none, fp16_weight") as caught:
+    with pytest.raises(Refusal, match="auto, none, bf16_structural, fp16_weight") as caught:
         registry.get("int4")
     assert caught.value.reason is Reason.CONFLICT
 
 
-class PerChannel:
+@dataclass(frozen=True)
+class Per:
+    granularity: Granularity
+
     def statistics(self, seam: Seam) -> Mapping[str, Statistic | None]:
-        return dict.fromkeys(seam.points, Statistic(Kind.AMAX, Granularity.CHANNEL))
+        return dict.fromkeys(seam.points, Statistic(Kind.AMAX, self.granularity))
 
     def decide(self, seam: Seam, reduced: Mapping[str, Any], site: Site) -> Decision:
         return Bind()
@@ -263,10 +287,12 @@ class PerChannel:
 def test_a_statistic_that_nothing_measures_fails_when_planning(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refusal, match="amax per channel") as caught:
-        check_statistics(PerChannel(), case.seams)
+    with pytest.raises(Refusal, match="collector for amax per block_32") as caught:
+        check_statistics(Per(Granularity.BLOCK_32), case.seams)
     assert caught.value.reason is Reason.PERCENTILE
     module = importlib.import_module("flashrt.scheme.plan")
-    monkeypatch.setattr(module, "get", lambda name: PerChannel())
-    with pytest.raises(Refusal):
-        plan("per_channel", case.seams, case.calibration, select=select)
+    monkeypatch.setattr(module, "get", lambda name: Per(Granularity.CHANNEL))
+    with pytest.raises(Refusal, match="holds amax per tensor") as caught:
+        plan("channel_static", case.seams, case.calibration, select=select)
+    assert caught.value.reason is Reason.PERCENTILE
+    assert "collector for amax per channel" in str(caught.value)

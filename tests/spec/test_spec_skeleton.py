@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from flashrt.binding.audit import audit
+from flashrt.spec.model import Kind
+from flashrt.spec.registry import load, structure_names
 from flashrt.spec.skeleton import write
 from flashrt_runtime.reason import Reason, Refusal
 
+REGIONS = [n for n in structure_names() if load(n).kind is Kind.REGION]
 CASES = [("structure", "mine"), ("binding", "mine"), ("impl", "decoder_ffn/mine")]
 
 
@@ -20,6 +23,14 @@ def test_what_is_written_validates(tmp_path: Path, kind: str, name: str) -> None
     assert all(p.is_file() for p in made)
     checked = audit([tmp_path], [tmp_path / "catalog"])
     assert checked
+    assert [p for c in checked for p in c.problems] == []
+
+
+@pytest.mark.parametrize("structure", REGIONS)
+def test_an_impl_of_any_region_validates_as_written(tmp_path: Path, structure: str) -> None:
+    made = write("impl", f"{structure}/mine", tmp_path)
+    checked = audit([tmp_path])
+    assert {c.file for c in checked} == {str(made[1])}
     assert [p for c in checked for p in c.problems] == []
 
 

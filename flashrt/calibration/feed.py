@@ -1,0 +1,47 @@
+"""How a frame becomes one forward of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flashrt_runtime.reason import Reason, Refusal
+
+if TYPE_CHECKING:
+    from flashrt.calibration.lerobot import Dataset
+    from flashrt.host.load import Host
+
+# Model families that take a robot's frames, and the module whose ``feed`` makes their inputs.
+_ROBOTS: Mapping[str, str] = {"pi0": "flashrt.host.tiny.pi0"}
+
+
+def text_feed(host: Host) -> Callable[[Any], object]:
+    """One plain forward over a frame's tokens. Raises :class:`Refusal` (HOST) without tokenizer."""
+    if host.tokenizer is None:
+        raise Refusal(
+            Reason.HOST,
+            "the host has no tokenizer, so text has no tokens here",
+            subject=host.name,
+            do="give it frames of its own kind: --frames lerobot:FOLDER for a robot's host",
+        )
+    return lambda frame: host.model(frame.token_ids[None])
+
+
+def robot_feed(host: Host, dataset: Dataset) -> Callable[[Any], object]:
+    """One generation of an action chunk from a frame's images, state and task.
+
+    Raises :class:`Refusal` (HOST) for a host that does not take what a robot observes.
+    """
+    family = str(host.model_artifact["family"])
+    if family not in _ROBOTS:
+        raise Refusal(
+            Reason.HOST,
+            f"a host of family {family} does not take a robot's images, state and task",
+            subject=host.name,
+            do=f"frames of text, or a host of family {', '.join(sorted(_ROBOTS))}",
+        )
+    made: Callable[[Any], object] = import_module(_ROBOTS[family]).feed(
+        host.model, *dataset.moments()
+    )
+    return made

@@ -1,0 +1,98 @@
+"""Places on the device where the extremes of many tensors are put, to be read back in one copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+_MORE = 128  # slots made at a time
+
+
+class _Pool:
+    """Pairs of scalars of one dtype on one device, made once and used again every frame."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._blocks: list[torch.Tensor] = []
+
+    def grow(self, count: int) -> None:
+        import torch
+
+        while len(self.pairs) < count:
+            block = torch.zeros((2, _MORE), dtype=self.dtype, device=self.device)
+            self._blocks.append(block)
+            self.pairs += zip(block[0].unbind(), block[1].unbind(), strict=True)
+
+    def read(self, start: int, stop: int) -> numpy.ndarray:
+        import torch
+
+        low, high = torch.cat(self._blocks, dim=1)[:, start:stop]
+        return torch.maximum(-low, high).float().cpu().numpy()
+
+
+class Slots:
+    """The amax of tensors, in the order they were put, with no copy to the host until it is read.
+
+    A model may mix dtypes and devices; each has a pool, and ``_runs`` says whose turn it was.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._aminmax = torch.aminmax
+        self._pools: dict[tuple[torch.dtype, torch.device], _Pool] = {}
+        self._pool: _Pool | None = None
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._runs: list[tuple[int, _Pool]] = []
+        self.count = 0
+
+    def put(self, tensor: torch.Tensor) -> None:
+        """Measure one more tensor, not empty, floating point."""
+        pool, count = self._pool, self.count
+        if (
+            pool is None
+            or count == len(self._pairs)
+            or tensor.dtype is not pool.dtype
+            or tensor.device != pool.device
+        ):
+            self._turn(tensor)
+        try:
+            self._aminmax(tensor, out=self._pairs[count])
+        except RuntimeError:
+            if not tensor.requires_grad:
+                raise
+            self._aminmax(tensor.detach(), out=self._pairs[count])  # the host enabled gradients
+        self.count = count + 1
+
+    def _turn(self, tensor: torch.Tensor) -> None:
+        import torch
+
+        key = (tensor.dtype, tensor.device)
+        if key not in self._pools:
+            self._pools[key] = _Pool(*key)
+        pool = self._pools[key]
+        with torch.inference_mode(False):
+            pool.grow(self.count + 1)
+        self._pairs = pool.pairs
+        if pool is not self._pool:
+            self._pool = pool
+            self._runs.append((self.count, pool))
+
+    def read(self) -> numpy.ndarray:
+        """Every amax since the last read, float32 [count]; NaN and infinity stay what they are."""
+        import numpy as np
+
+        values = np.empty(self.count, dtype=np.float32)
+        stops = [*(start for start, _ in self._runs[1:]), self.count][: len(self._runs)]
+        for (start, pool), stop in zip(self._runs, stops, strict=True):
+            values[start:stop] = pool.read(start, stop)
+        self.clear()
+        return values
+
+    def clear(self) -> None:
+        """Forget what was put since the last read."""
+        self.count, self._runs = 0, [(0, self._pool)] if self._pool is not None else []

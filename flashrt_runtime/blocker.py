@@ -1,0 +1,47 @@
+"""What kept a step from being captured: said in one line, with the line of code it was about."""
+
+from __future__ import annotations
+
+import traceback
+
+from flashrt_runtime.reason import Reason, Refusal
+
+ONLY_DIAGNOSIS = "remove what blocks the capture; form=('eager',) runs it for diagnosis only"
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The error and what caused it, outermost first."""
+    found: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in found:
+        found.append(following)
+        inner = getattr(following, "inner_exception", None)
+        following = inner or following.__cause__ or following.__context__
+    return found
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line that belongs neither to torch nor to this package."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "/torch/" not in frame.filename and "/flashrt_runtime/" not in frame.filename:
+            return f'File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+    return ""
+
+
+def blocker(error: BaseException) -> str:
+    """The first line of what was said, a compiler's explanation, and where."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[0] if lines else type(error).__name__
+    places = [line for line in lines if line.startswith("File ")]
+    explanation = [line for line in lines if line.startswith("Explanation:")]
+    place = places[-1:] or [found for found in [_place(error)] if found]
+    return "; ".join([said, *explanation[:1], *place])
+
+
+def uncapturable(error: BaseException, name: str) -> Refusal:
+    """The refusal that a failed capture ends with: one of ours that was raised inside, or
+    UNCAPTURABLE with the blocker."""
+    for cause in chain(error):
+        if isinstance(cause, Refusal):
+            return cause
+    return Refusal(Reason.UNCAPTURABLE, blocker(error), subject=name, do=ONLY_DIAGNOSIS)

@@ -1,0 +1,1 @@
+"""Implementations of patch_projection."""

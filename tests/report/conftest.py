@@ -1,0 +1,95 @@
+"""A calibration receipt of five points over 200 frames at percentile 99, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from flashrt.document.canonical import seal, sha256
+
+FRAMES = 200
+
+
+def point(seam: str, name: str, column: np.ndarray, verdict: str, amax: float | None) -> dict:
+    """The record of one point whose frames gave ``column``."""
+    middle = float(np.median(column)) if len(column) else None
+    return {
+        "seam": seam,
+        "point": name,
+        "module": seam,
+        "capture": "input",
+        "seen": len(column),
+        "calls": len(column),
+        "amax": amax,
+        "minimum": float(column.min()) if len(column) else None,
+        "median": middle,
+        "maximum": float(column.max()) if len(column) else None,
+        "dispersion": float(column.max()) / middle if middle else None,
+        "verdict": verdict,
+        "observed": None,
+    }
+
+
+def make(hostile: str = "h") -> tuple[dict[str, Any], bytes]:
+    ramp = np.linspace(1.0, 2.0, FRAMES, dtype=np.float32)
+    cut = float(np.percentile(ramp.astype(np.float64), 99.0))
+    columns = {
+        ("layers.10.mlp", "x"): (ramp, "calibrated", cut),
+        ("layers.2.mlp", "x"): (ramp * 1000, "outlier", 1000 * cut),
+        ("layers.3.mlp", hostile): (np.zeros_like(ramp), "dead", None),
+        ("layers.4.mlp", "x"): (ramp[:0], "uncalibrated", None),
+        ("layers.5.mlp", "x"): (ramp[:7], "undersampled", float(ramp[6])),
+    }
+    amax = np.zeros((FRAMES, len(columns)), dtype=np.float32)
+    seen = np.zeros((FRAMES, len(columns)), dtype=np.uint8)
+    points = []
+    for index, ((seam, name), (column, verdict, scale)) in enumerate(columns.items()):
+        amax[: len(column), index], seen[: len(column), index] = column, 1
+        points.append(point(seam, name, column, verdict, scale))
+    table = save({"amax": amax, "seen": seen}, metadata={"format": "flashrt.calibration_table/1"})
+    frame = {"digest": "sha256:" + "0" * 64, "positions": 4}
+    body = seal(
+        {
+            "schema": "flashrt.calibration/1",
+            "kind": "calibration",
+            "model_artifact": {
+                "name": hostile,
+                "dtype": "float32",
+                "checkpoint_digest": "sha256:c",
+            },
+            "binding": None,
+            "structures": [{"name": "decoder_ffn", "version": 1, "spec_digest": "sha256:s"}],
+            "workload": {
+                "name": "texts",
+                "source": "a folder",
+                "frames": [frame | {"id": f"f{i:03}"} for i in range(FRAMES)],
+                "held_out": [],
+                "sampler": "stratified",
+                "seed": 0,
+                "split": "by document",
+            },
+            "percentile": {"asked": 99.0, "effective": 99.0, "method": "linear"},
+            "ceiling": {"factor": 20.0, "median": cut, "limit": 20 * cut},
+            "points": points,
+            "warnings": [
+                {"code": "FRT028", "name": "DEAD", "detail": "only zeros", "subject": hostile}
+            ],
+            "summary": "3 of 5 points calibrated",
+            "table": sha256(table),
+            "software": {"torch": "2.13.0"},
+        }
+    )
+    return body, table
+
+
+@pytest.fixture
+def calibration() -> tuple[dict[str, Any], bytes]:
+    return make()
+
+
+@pytest.fixture
+def hostile_calibration() -> tuple[dict[str, Any], bytes]:
+    return make("<script>alert(1)</script>\"'&\u202e")
