@@ -17,11 +17,11 @@ import torch
 from interleave import interleave, show
 
 from flashrt.host import load
-from flashrt.host.attention import AttentionTap
 from flashrt.host.discovery import discover
+from flashrt.host.discovery.attention import AttentionTap
+from flashrt.host.discovery.trace import trace
 from flashrt.host.load import CACHE
 from flashrt.host.seams import probe_tokens
-from flashrt.host.trace import trace
 
 
 def random_llama() -> torch.nn.Module:

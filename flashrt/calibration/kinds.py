@@ -99,7 +99,7 @@ def capture_content(model: torch.nn.Module, at: Point, forward: Any) -> Content:
 
     Raises :class:`Refusal` (NEVER_CALLED) when the forward did not reach the point.
     """
-    from flashrt.host.trace import trace
+    from flashrt.host.discovery.trace import trace
     from flashrt_runtime.reason import Reason, Refusal
 
     calls = trace(model, forward, {at.module}, whole=True).calls.get(at.module, [])

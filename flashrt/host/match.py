@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flashrt.host.near_miss import NearMiss
+from flashrt.host.discovery.near_miss import NearMiss
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from flashrt.race.decision import median
 
@@ -72,4 +73,4 @@ def memory(values: Sequence[float]) -> float | None:
         return None
     centre = median(values)
     sides = [(value > centre) - (value < centre) for value in values]
-    return sum(a * b for a, b in zip(sides, sides[1:], strict=False)) / (len(values) - 1)
+    return sum(a * b for a, b in pairwise(sides)) / (len(values) - 1)

@@ -20,12 +20,13 @@ class Rule:
     """When to look, what to ask, how much foreign load is too much, and when to give up.
 
     ``looks`` are numbers of kept pairs, ascending and even. ``alpha`` is the one-sided error rate
-    of the whole series, spent as ``protocol`` says. ``block_s`` is the least time of a block in seconds: shorter ones are filled with
-    repeated runs until the load meter can see them. ``budget_s`` limits the race's own seconds and
-    ``budget_pairs`` its kept pairs; both may end it between looks, which costs power, never error.
-    At most ``spare_blocks`` blocks may be lost to foreign load; after each, the race waits for
-    idle in pauses of ``pause_s``, ``pauses`` of them at most. The warm-up ends when times are steady, after
-    ``warm_rounds`` samples of each arm at the latest.
+    of the whole series, spent as ``protocol`` says. ``block_s`` is the least time of a block in
+    seconds: shorter ones are filled with repeated runs until the load meter can see them.
+    ``budget_s`` limits the race's own seconds and ``budget_pairs`` its kept pairs; both may end it
+    between looks, which costs power, never error. At most ``spare_blocks`` blocks may be lost to
+    foreign load; after each, the race waits for idle in pauses of ``pause_s``, ``pauses`` of them
+    at most. The warm-up ends when times are steady, after ``warm_rounds`` samples of each arm at
+    the latest.
     """
 
     question: Question

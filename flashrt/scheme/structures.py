@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashrt.host.near_miss import (
+from flashrt.host.discovery.near_miss import (
     ADALN_PRODUCER,
     DECODER_FFN,
     LINEAR_PROJ,

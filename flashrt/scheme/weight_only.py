@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flashrt.calibration.reduce import PointRecord
 from flashrt.calibration.statistic import Statistic
-from flashrt.host.near_miss import DECODER_FFN, LINEAR_PROJ
+from flashrt.host.discovery.near_miss import DECODER_FFN, LINEAR_PROJ
 from flashrt.scheme.decision import Bind, Decision, KeepHost, Site
 from flashrt.scheme.structures import DENSE
 from flashrt_runtime.contract import Seam

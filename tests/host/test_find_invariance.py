@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 from flashrt.host.discovery import Discovery, discover
-from flashrt.host.near_miss import DECODER_BLOCK, DECODER_FFN, LINEAR_PROJ, NORM_FUSED, QKV_PACK
-from flashrt.host.trace import trace
+from flashrt.host.discovery.near_miss import (
+    DECODER_BLOCK,
+    DECODER_FFN,
+    LINEAR_PROJ,
+    NORM_FUSED,
+    QKV_PACK,
+)
+from flashrt.host.discovery.trace import trace
 from flashrt_runtime.reason import Reason, Refusal
 
 Build = Callable[..., nn.Module]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from flashrt.host.discovery import Discovery, discover
-from flashrt.host.near_miss import NORM_FUSED
+from flashrt.host.discovery.near_miss import NORM_FUSED
 from flashrt_runtime.contract import Point
 from flashrt_runtime.reason import Reason
 

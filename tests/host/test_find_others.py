@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as f
 
 from flashrt.host.discovery import Discovery, discover
-from flashrt.host.near_miss import (
+from flashrt.host.discovery.near_miss import (
     ADALN_PRODUCER,
     CADENCE_STATIC,
     MODNORM_QKV_CHAIN,

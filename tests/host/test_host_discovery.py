@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as f
 
 from flashrt.host.discovery import Discovery, discover
-from flashrt.host.near_miss import DECODER_FFN, LINEAR_PROJ, QKV_PACK
+from flashrt.host.discovery.near_miss import DECODER_FFN, LINEAR_PROJ, QKV_PACK
 from flashrt_runtime.contract import Point
 from flashrt_runtime.reason import Reason, Refusal
 

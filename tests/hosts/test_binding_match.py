@@ -1,7 +1,7 @@
 from dataclasses import replace
 
+from flashrt.host.discovery.near_miss import NearMiss
 from flashrt.host.match import match
-from flashrt.host.near_miss import NearMiss
 from flashrt_runtime.contract import Point, Seam
 from flashrt_runtime.reason import Reason
 

@@ -7,21 +7,20 @@ from random import Random
 
 import pytest
 
-from flashrt.race.certificate import agreed, expected_false_promotions, headline
-from flashrt.race.decision import Decision, Interval, Narrow, PastMargin, alpha_per_look, interval
+from flashrt.race.certificate import agreed, alpha_of_cell, expected_false_promotions, headline
+from flashrt.race.decision import Decision, Interval, Narrow, PastMargin, alpha_of_attempt
 from flashrt.race.diagnose import diagnose
 from flashrt.race.measure import race
 from flashrt.race.null import null_race
-from flashrt.race.rule import LOOKS, Rule
+from flashrt.race.rule import Rule
 from flashrt.race.series import Stopped, ratios
 
-ALPHA = alpha_per_look(0.01, 1, len(LOOKS))
+ALPHA = alpha_of_attempt(0.01, 1)
 RULE = Rule(PastMargin(1.02), ALPHA, budget_s=1e6, warmup=1)
 
 
 def decide(series):
-    seen = interval(ratios(series.observed()), ALPHA)
-    return Decision.OPEN if seen is None else RULE.question.ask(seen)
+    return RULE.consult(ratios(series.observed()))[1]
 
 
 def promotions(machine, runs, **box):
@@ -55,7 +54,9 @@ def test_drift_does_not_hide_a_win_and_is_reported(machine):
     box = machine(3, ratio=1.1, drift=0.03)
     series = race(box.arms, box, box, Random(3), RULE)
     assert decide(series) is Decision.WIN
-    assert diagnose(series).drift > 1.005
+    found = diagnose(series)
+    assert found.drift > 1.005
+    assert not found.steadiness.shifted
 
 
 def test_layout_luck_promotes_one_process_but_hardly_three(machine):
@@ -77,7 +78,7 @@ def test_the_null_control_settles_on_a_quiet_machine_and_not_on_a_noisy_one(mach
     control = Rule(Narrow(1.02), ALPHA, budget_s=1e6, warmup=1)
     quiet, noisy = machine(1, noise=0.01), machine(1, noise=0.10)
     settled = null_race(quiet.host, quiet, quiet, Random(0), control)
-    seen = interval(ratios(settled.observed()), ALPHA)
+    seen, _ = control.consult(ratios(settled.observed()))
     assert settled.stopped is Stopped.DECIDED
     assert seen.low <= 1.0 <= seen.high < seen.low * 1.02
     assert null_race(noisy.host, noisy, noisy, Random(0), control).stopped is Stopped.BUDGET
@@ -96,6 +97,11 @@ def test_the_headline_claims_no_more_than_its_worst_process():
     assert head == Interval(1.1, 1.3, 1.6)
     assert headline([Interval(1.0, 1.0, 1.0), Interval(1.0, 2.0, 2.0)]).median == 1.5
     assert headline([]) is None
+
+
+def test_cells_that_are_asked_for_together_share_the_error_rate():
+    assert alpha_of_cell(0.01, 4) * 4 == pytest.approx(0.01)
+    assert alpha_of_cell(0.01, 1) == alpha_of_cell(0.01, 0) == 0.01
 
 
 def test_a_matrix_says_what_it_expects_in_false_promotions():

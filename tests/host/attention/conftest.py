@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from flashrt.host.attention import AttentionTap, find
+from flashrt.host.discovery.attention import AttentionTap, find
+from flashrt.host.discovery.trace import trace
 from flashrt.host.tiny import build
-from flashrt.host.trace import trace
 
 
 def look(model: nn.Module, forward: Callable[[], object]) -> tuple[Any, Any, Any]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from flashrt.host.attention import AttentionTap, find
-from flashrt.host.trace import trace
+from flashrt.host.discovery.attention import AttentionTap, find
+from flashrt.host.discovery.trace import trace
 from flashrt_runtime.reason import Reason
 
 HIDDEN = torch.randn(1, 5, 12, generator=torch.Generator().manual_seed(2))

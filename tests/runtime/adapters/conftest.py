@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from flashrt.host.attention import AttentionTap, find
-from flashrt.host.near_miss import NearMiss
+from flashrt.host.discovery.attention import AttentionTap, find
+from flashrt.host.discovery.near_miss import NearMiss
+from flashrt.host.discovery.trace import Trace
 from flashrt.host.tiny import TinyHost, build
-from flashrt.host.trace import Trace
 from flashrt.spec import load, load_reference
 from flashrt_runtime.contract import BoundSeam, Seam
 from flashrt_runtime.guard import FormContract

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from flashrt.host.attention import AttentionTap, find
+from flashrt.host.discovery.attention import AttentionTap, find
+from flashrt.host.discovery.trace import Trace
 from flashrt.host.tiny import build
-from flashrt.host.trace import Trace
 from flashrt_runtime.adapters.gated_delta import gated_delta_slots
 from flashrt_runtime.reason import Reason, Refusal
 from flashrt_runtime.swap import attach

@@ -1,0 +1,120 @@
+"""Rotate-half, verified from tables that a call was given and the tensors before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flashrt.host.discovery.attention.norms import agree
+from flashrt_runtime.adapters.plan import Argument
+
+if TYPE_CHECKING:
+    import torch
+
+
+_POSITIONS = 8
+
+
+@dataclass(frozen=True)
+class Tables:
+    """cos and sin as they were given, [B or 1, T, R] in ``cos`` and ``sin``, and where."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    at: tuple[Argument, Argument]
+
+    @property
+    def width(self) -> int:
+        """How much of a head is rotated."""
+        return int(self.cos.shape[-1])
+
+
+def tensors(given: Mapping[str, Any]) -> Iterator[tuple[Argument, torch.Tensor]]:
+    """Every tensor in a call's arguments, inside tuples, lists and mappings too."""
+    for name, value in given.items():
+        for path, tensor in _inside(value, ()):
+            yield Argument(name, path), tensor
+
+
+def _inside(
+    value: Any, path: tuple[int | str, ...]
+) -> Iterator[tuple[tuple[int | str, ...], torch.Tensor]]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, (tuple, list)):
+        for index, inner in enumerate(value):
+            yield from _inside(inner, (*path, index))
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if isinstance(key, (str, int)):
+                yield from _inside(inner, (*path, key))
+
+
+def _flat(table: torch.Tensor) -> torch.Tensor | None:
+    """[B or 1, T, R], or ``None`` for what is no such table."""
+    if not table.is_floating_point() or table.dim() < 2:
+        return None
+    if table.dim() == 2:
+        return table[None]
+    while table.dim() > 3:
+        one = next((d for d in range(1, table.dim() - 1) if table.shape[d] == 1), None)
+        if one is None:
+            return None
+        table = table.squeeze(one)
+    return table
+
+
+def pairs(given: Mapping[str, Any], positions: int, width: int) -> Iterator[Tables]:
+    """Neighbouring arguments of one shape [.., positions, R], R even and at most ``width``."""
+    found: Sequence[tuple[Argument, torch.Tensor]] = list(tensors(given))
+    for first, (at, cos) in enumerate(found):
+        for also, sin in found[first + 1 :]:
+            if cos.shape != sin.shape:
+                continue
+            flat_cos, flat_sin = _flat(cos), _flat(sin)
+            if flat_cos is None or flat_sin is None or flat_cos.shape[1] != positions:
+                continue
+            if flat_cos.shape[2] <= width and flat_cos.shape[2] % 2 == 0:
+                yield Tables(flat_cos, flat_sin, (at, also))
+
+
+def rotated(x: torch.Tensor, tables: Tables) -> torch.Tensor:
+    """Rotate-half over the first R of D, in double; x is [B, T, H, D]."""
+    import torch
+
+    wide, width = x.double(), tables.width
+    part, rest = wide[..., :width], wide[..., width:]
+    low, high = part.chunk(2, dim=-1)
+    cos, sin = tables.cos.double().unsqueeze(2), tables.sin.double().unsqueeze(2)
+    return torch.cat((part * cos + torch.cat((-high, low), dim=-1) * sin, rest), dim=-1)
+
+
+def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables) -> bool:
+    """Whether ``after`` is ``before`` rotated by these tables; both [B, T, H, D].
+
+    Looked at are positions spread evenly over all, at least eight where there are so many.
+    """
+    if before.shape != after.shape or tables.cos.shape[0] not in (1, before.shape[0]):
+        return False
+    step = max(1, before.shape[1] // _POSITIONS)
+    before, after = before[:, ::step], after[:, ::step]
+    few = Tables(tables.cos[:, ::step], tables.sin[:, ::step], tables.at)
+    want = rotated(before, few)
+    return agree(after.double(), want, after.dtype, float(before.abs().mean()))
+
+
+def neighbours(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether pairs of neighbouring elements, and not halves, keep their length."""
+
+    def lengths(x: torch.Tensor, far: bool) -> torch.Tensor:
+        wide = x.double()
+        a, b = wide.chunk(2, dim=-1) if far else (wide[..., 0::2], wide[..., 1::2])
+        return a.square() + b.square()
+
+    if before.shape != after.shape or before.shape[-1] % 2:
+        return False
+    near = agree(lengths(after, False), lengths(before, False), after.dtype, 1e-3)
+    return near and not agree(lengths(after, True), lengths(before, True), after.dtype, 1e-3)

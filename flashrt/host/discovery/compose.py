@@ -1,0 +1,214 @@
+"""Finds seams in a real module tree by what one real forward showed, never by a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flashrt.host.discovery import (
+    adaln,
+    attention,
+    block,
+    cadence,
+    gated,
+    linear,
+    modnorm,
+    norm_seams,
+    patch,
+    siblings,
+    vision,
+)
+from flashrt.host.discovery.near_miss import (
+    ADALN_PRODUCER,
+    CADENCE_STATIC,
+    DECODER_BLOCK,
+    DECODER_FFN,
+    LINEAR_PROJ,
+    MODNORM_QKV_CHAIN,
+    NORM_FUSED,
+    PATCH_PROJECTION,
+    QKV_PACK,
+    VISION_FFN,
+    NearMiss,
+)
+from flashrt.host.discovery.norms import find_norms
+from flashrt.host.discovery.projection import find_projections, leaves
+from flashrt.host.discovery.trace import Forward, Paths, Trace, paths_of, trace
+from flashrt.host.discovery.view import View
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.reason import Because, Reason, Refusal
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Discovery", "NearMiss", "discover"]
+
+_ABSENT = {
+    DECODER_FFN: "no two projections read one tensor and feed act(gate) * up to a third",
+    LINEAR_PROJ: "no module multiplies its input by a matrix of its own",
+    QKV_PACK: "no three sibling projections read one tensor",
+    VISION_FFN: "no module is two biased projections with a GELU between them",
+    NORM_FUSED: "no module was seen to normalise rows",
+    PATCH_PROJECTION: "no kernel over volumes was called",
+    ADALN_PRODUCER: "no projection's parts scale and shift a norm",
+    MODNORM_QKV_CHAIN: "no q, or q, k and v, read a scaled and shifted norm",
+    DECODER_BLOCK: "no module holds a q, k and v pack and a gated feed-forward after it",
+    CADENCE_STATIC: "no projection was called twice on one unchanged tensor",
+}
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What was found: ``seams`` in call order, ``refusals``, and ``notes`` on seams that stand.
+
+    Seams of different structures may overlap (qkv_pack and the linear_proj of its members); a
+    scheme chooses among them.
+    """
+
+    seams: tuple[Seam, ...]
+    refusals: tuple[NearMiss, ...]
+    notes: tuple[Because, ...]
+
+    def of(self, structure: str) -> tuple[Seam, ...]:
+        """Seams of one structure, e.g. ``decoder_ffn@1``."""
+        return tuple(s for s in self.seams if s.structure == structure)
+
+    def require(self, structure: str = "") -> Discovery:
+        """This, or :class:`Refusal` with the first reason when there is no such seam."""
+        if any(structure in ("", s.structure) for s in self.seams):
+            return self
+        missed = [m for m in self.refusals if structure in ("", m.structure)]
+        because = missed[0].because if missed else Because(Reason.STRUCTURE, "no such seam")
+        raise Refusal(
+            Reason.STRUCTURE,
+            f"the host has no {structure or 'seam of any structure'}: {because.detail}",
+            subject=because.subject or "host",
+        )
+
+    def record(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "seams": [seam.record() for seam in self.seams],
+            "refusals": [miss.record() for miss in self.refusals],
+            "notes": [note.record() for note in self.notes],
+        }
+
+
+def discover(model: torch.nn.Module, forward: Forward) -> Discovery:
+    """Observe one run of ``forward`` (a closure that calls the model on one short real frame).
+
+    The order of sibling calls is seen in that one run; calibration looks again on its own frames.
+    The model is left as it was. Raises :class:`Refusal`: TRAINING when the model is in training
+    mode, HOST when a parameter has no storage, NEVER_CALLED when the forward ran no module of the
+    model.
+    """
+    import torch
+
+    _check(model)
+    tap = attention.AttentionTap(model)
+    seen = trace(model, forward, modes=(tap,))
+    if not seen.sequence:
+        raise Refusal(Reason.NEVER_CALLED, "the forward given did not call the model")
+    with torch.no_grad():
+        return _compose(model, seen, tap)
+
+
+def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -> Discovery:
+    paths = paths_of(model)
+    ends = leaves(paths, seen)
+    projections, unlike = find_projections(ends, seen)
+    norms, abnormal = find_norms(ends, seen)
+    attending, unattending = attention.find(model, seen, tap)
+    view = View(model, seen, projections, norms, abnormal, attending, ends, paths)
+
+    gates = gated.find(view)
+    used = {key for seam in gates.seams for key in seam.weights.values()}
+    taken = {path for path, p in projections.items() if p.weight_key in used}
+    packs, views = siblings.find(view, taken), vision.find(view)
+    others = [s.id for s in views.seams] + [s.members["self"] for s in attending]
+    others += [s.members["q"].rpartition(".")[0] for s in packs.seams]
+    gates.misses += gated.near_misses(view, gates, others)
+    # the same module refused as a feed-forward says it better
+    refused = {miss.path for miss in gates.misses}
+    packs.misses = [miss for miss in packs.misses if miss.path not in refused]
+    found = [
+        gates,
+        packs,
+        linear.find(view, taken),
+        views,
+        norm_seams.find(view),
+        patch.find(view),
+        adaln.find(view),
+        modnorm.find(view, taken),
+        block.find(view, packs.seams, gates.seams),
+        cadence.find(view),
+    ]
+    seams = [seam for one in found for seam in one.seams] + attending
+    missed = unlike + [miss for one in found for miss in one.misses] + unattending
+    kept, irreplaceable = _replaceable(paths, seams)
+    missed += irreplaceable
+    missed += _absences(kept, missed)
+    order = {path: i for i, path in reversed(list(enumerate(seen.sequence)))}
+    kept.sort(key=lambda s: (min(order.get(m, 0) for m in s.members.values()), s.structure))
+    return Discovery(tuple(kept), tuple(missed), _tied(model, kept))
+
+
+def _check(model: torch.nn.Module) -> None:
+    if model.training:
+        raise Refusal(
+            Reason.TRAINING, "the model is in training mode", subject="host", do="call model.eval()"
+        )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise Refusal(
+                Reason.HOST,
+                "it is on the meta device and holds no values",
+                subject=name,
+                do="load the weights first",
+            )
+
+
+def _replaceable(paths: Paths, seams: list[Seam]) -> tuple[list[Seam], list[NearMiss]]:
+    """Seams whose modules can be replaced at one path, in evaluation mode; the rest refused."""
+    at = {path: module for module, names in paths.items() for path in names}
+    training = [path for path, module in at.items() if module.training]
+    kept, refused = [], []
+    for seam in seams:
+        modules = [at[m] for m in seam.members.values()]
+        aliases = [p for m in modules for p in paths[m] if p not in seam.members.values()]
+        if "" in seam.members.values():
+            detail, reason = "the model itself is the seam, so nothing holds it", Reason.LAYOUT
+        elif aliases:
+            detail, reason = f"the same module is also {aliases[0]}", Reason.TIED
+        elif training and any(child.training for m in modules for child in m.modules()):
+            detail, reason = "a part of it is in training mode", Reason.TRAINING
+        else:
+            kept.append(seam)
+            continue
+        refused.append(NearMiss.of(seam.id, seam.structure, reason, detail))
+    return kept, refused
+
+
+def _absences(seams: list[Seam], missed: list[NearMiss]) -> list[NearMiss]:
+    known = {s.structure for s in seams} | {m.structure for m in missed}
+    return [
+        NearMiss.of("", structure, Reason.STRUCTURE, detail)
+        for structure, detail in _ABSENT.items()
+        if structure not in known
+    ]
+
+
+def _tied(model: torch.nn.Module, seams: list[Seam]) -> tuple[Because, ...]:
+    """Notes on seams whose weight another module holds too: packing it makes a copy."""
+    holders: dict[int, list[str]] = {}
+    for key, parameter in model.named_parameters(remove_duplicate=False):
+        holders.setdefault(id(parameter), []).append(key)
+    by_key = {key: keys for keys in holders.values() for key in keys}
+    notes = []
+    for seam in seams:
+        own = set(seam.weights.values())
+        shared = [k for key in own for k in by_key.get(key, ()) if k not in own]
+        if shared:
+            what = f"its weight is also {shared[0]}; a packed form is a copy, that one stays as is"
+            notes.append(Because(Reason.TIED, what, seam.id))
+    return tuple(notes)

@@ -1,0 +1,232 @@
+"""One real forward, observed: which module was called when, with which tensors, what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flashrt.host.discovery.sample import Observed, Sampler
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Call", "Forward", "Observed", "Paths", "Trace", "paths_of", "trace"]
+
+Forward = Callable[[], object]
+_NONE: Mapping[str, Observed] = {}
+
+
+class Call(NamedTuple):
+    """One call of one module.
+
+    ``order`` counts calls by when they began and ``end`` is the order of the first call after
+    this one ended, so the calls that it made lie in between. ``input`` is the first tensor given,
+    ``output`` the tensor returned. ``plain`` is whether the call had one positional tensor and
+    nothing else; if not, ``given`` has its tensors by position (``"0"``), by keyword
+    (``"hidden_states"``) and inside one tuple (``"position_embeddings.0"``). ``returned`` has the
+    tensors of a tuple that was returned, by position.
+    """
+
+    module: str
+    order: int
+    end: int
+    input: Observed | None
+    output: Observed | None
+    plain: bool
+    given: Mapping[str, Observed] = _NONE
+    returned: Mapping[str, Observed] = _NONE
+
+    def holds(self, other: Call) -> bool:
+        """Whether the other call was made while this one ran."""
+        return self.order < other.order < self.end
+
+    def result(self) -> Observed | None:
+        """The tensor returned, alone or first in a tuple."""
+        return self.output or self.returned.get("0")
+
+
+@dataclass
+class Trace:
+    """Every observed call of one forward, and the order in which modules were called.
+
+    A module that a tree holds at several paths is called by the path that lies in the call around
+    it, so a projection that two layers share has calls under both.
+    """
+
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+    sequence: list[str] = field(default_factory=list)
+
+    def one(self, path: str) -> Call | None:
+        """The only call of a module, or ``None`` when there were more or none."""
+        calls = self.calls.get(path, ())
+        return calls[0] if len(calls) == 1 else None
+
+    def within(self, outer: Call, path: str) -> Call | None:
+        """The only call of the module at ``path`` that this call made, or ``None``."""
+        inside = [call for call in self.calls.get(path, ()) if outer.holds(call)]
+        return inside[0] if len(inside) == 1 else None
+
+
+Paths = dict["torch.nn.Module", list[str]]
+
+
+def paths_of(model: torch.nn.Module) -> Paths:
+    """Every path of every module of a tree."""
+    paths: Paths = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(path)
+    return paths
+
+
+class _Recorder:
+    """Writes calls down; holds the stack of those that have begun and not ended."""
+
+    def __init__(self, *, whole: bool) -> None:
+        import torch
+
+        self.seen = Trace()
+        self._open: list[tuple[Any, ...]] = []
+        self._sample = Sampler(whole=whole)
+        self._tensor = torch.Tensor
+
+    def enter(self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins."""
+        path = names[0] if len(names) == 1 else self._path(names)
+        first: Observed | None
+        given: Mapping[str, Observed] = _NONE
+        plain = len(args) == 1 and not kwargs and isinstance(args[0], self._tensor)
+        if plain:
+            first = self._sample(args[0])
+        else:
+            given = self._tensors((*enumerate(args), *kwargs.items()))
+            first = next(iter(given.values()), None)
+        sequence = self.seen.sequence
+        self._open.append((path, len(sequence), first, plain, given))
+        sequence.append(path)
+
+    def leave(self, out: Any) -> None:
+        """The call that began last has returned."""
+        path, order, first, plain, given = self._open.pop()
+        after: Observed | None = None
+        returned: Mapping[str, Observed] = _NONE
+        if isinstance(out, self._tensor):
+            after = self._sample(out)
+        elif isinstance(out, tuple):
+            returned = self._tensors(enumerate(out))
+        end = len(self.seen.sequence)
+        call = Call(path, order, end, first, after, plain, given, returned)
+        calls = self.seen.calls
+        if path in calls:
+            calls[path].append(call)
+        else:
+            calls[path] = [call]
+
+    def drop(self) -> None:
+        """The call that began last has raised, so it has nothing to show."""
+        self._open.pop()
+
+    def _tensors(self, values: Iterable[tuple[object, object]]) -> dict[str, Observed]:
+        found: dict[str, Observed] = {}
+        for name, value in values:
+            if isinstance(value, self._tensor):
+                found[str(name)] = self._sample(value)
+            elif isinstance(value, (tuple, list)):
+                for i, inner in enumerate(value):
+                    if isinstance(inner, self._tensor):
+                        found[f"{name}.{i}"] = self._sample(inner)
+        return found
+
+    def _path(self, names: Sequence[str]) -> str:
+        for around, *_ in reversed(self._open):
+            prefix = f"{around}." if around else ""
+            inside = [name for name in names if name.startswith(prefix)]
+            if inside:
+                return inside[0]
+        return names[0]
+
+
+def _hook(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Callable[[], None]:
+    handles = (
+        module.register_forward_pre_hook(
+            lambda _module, args, kwargs: to.enter(names, args, kwargs), with_kwargs=True
+        ),
+        module.register_forward_hook(lambda _module, _args, out: to.leave(out)),
+    )
+
+    def undo() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return undo
+
+
+def _listen(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Callable[[], None]:
+    """Report one module's calls; returns what takes it back.
+
+    A module without hooks gets its forward wrapped, which costs a fifth of what two hooks do. One
+    that has hooks gets two more, last, so that what the others change is seen.
+    """
+    if module._forward_hooks or module._forward_pre_hooks:
+        return _hook(module, names, to)
+    held = module.__dict__
+    own = held.get("forward")
+    plain = module.forward
+    enter, leave = to.enter, to.leave
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        enter(names, args, kwargs)
+        try:
+            out = plain(*args, **kwargs)
+        except BaseException:
+            to.drop()  # a host that catches this goes on with the stack as it was
+            raise
+        leave(out)
+        return out
+
+    forward.__dict__["__wrapped__"] = plain  # its signature is still the host's
+    held["forward"] = forward
+    if own is None:
+        return lambda: held.pop("forward") and None
+    return lambda: held.update(forward=own)
+
+
+@contextmanager
+def _listening(
+    model: torch.nn.Module, watched: Collection[str] | None, to: _Recorder
+) -> Iterator[None]:
+    undo = []
+    try:
+        for module, names in paths_of(model).items():
+            chosen = names if watched is None else [name for name in names if name in watched]
+            if chosen:
+                undo.append(_listen(module, chosen, to))
+        yield
+    finally:
+        for take_back in reversed(undo):
+            take_back()
+
+
+def trace(
+    model: torch.nn.Module,
+    forward: Forward,
+    watched: Collection[str] | None = None,
+    modes: Sequence[AbstractContextManager[object]] = (),
+    *,
+    whole: bool = False,
+) -> Trace:
+    """Run ``forward`` once and write down the calls of the modules at ``watched``.
+
+    ``None`` watches every module. ``modes`` are entered around the forward, in order, so that
+    other taps see the same one. Afterwards the model is as it was. Of every tensor only rows are
+    kept (see :class:`Observed`), or with ``whole`` a copy of all of it, in its own shape.
+    """
+    import torch
+
+    recorder = _Recorder(whole=whole)
+    with _listening(model, watched, recorder), ExitStack() as entered, torch.no_grad():
+        for mode in modes:
+            entered.enter_context(mode)
+        forward()
+    return recorder.seen

@@ -1,0 +1,78 @@
+"""What one forward showed of a host: the same for every finder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from flashrt.host.discovery.near_miss import NearMiss
+from flashrt.host.discovery.norms import Norm
+from flashrt.host.discovery.projection import Leaf, Projection
+from flashrt.host.discovery.trace import Call, Paths, Trace
+from flashrt_runtime.contract import Seam
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class View:
+    """``projections`` and ``norms`` are by path, in call order; ``attention`` are its seams."""
+
+    model: torch.nn.Module
+    seen: Trace
+    projections: Mapping[str, Projection]
+    norms: Mapping[str, Norm]
+    norm_misses: Sequence[NearMiss] = ()
+    attention: Sequence[Seam] = ()
+    leaves: Sequence[Leaf] = ()
+    paths: Paths = field(default_factory=dict)
+
+    @cached_property
+    def readers(self) -> dict[int, list[Call]]:
+        """Calls by the number of the first tensor they read, in call order."""
+        readers: dict[int, list[Call]] = {}
+        for call in self.by_order:
+            if call.input is not None:
+                readers.setdefault(call.input.number, []).append(call)
+        return readers
+
+    @cached_property
+    def makers(self) -> dict[int, list[Call]]:
+        """Calls by the number of the tensor they returned, the outermost first."""
+        makers: dict[int, list[Call]] = {}
+        for call in self.by_order:
+            made = call.result()
+            if made is not None and not (call.input is not None and made.same(call.input)):
+                makers.setdefault(made.number, []).append(call)
+        return makers
+
+    def made_by(self, outer: Call) -> tuple[Call, ...]:
+        """The calls that were made while this one ran, in order."""
+        return self.by_order[outer.order + 1 : outer.end]
+
+    @cached_property
+    def by_order(self) -> tuple[Call, ...]:
+        """Every call, by when it began."""
+        every = (call for calls in self.seen.calls.values() for call in calls)
+        return tuple(sorted(every, key=lambda call: call.order))
+
+
+def region_of(view: View, paths: Sequence[str]) -> str:
+    """The innermost module that holds all of these and was called; a list of modules never is."""
+    path = common_parent(paths)
+    while path and path not in view.seen.calls:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def common_parent(paths: Sequence[str]) -> str:
+    """The innermost module path that every path lies in."""
+    shared = []
+    for names in zip(*(p.split(".")[:-1] for p in paths), strict=False):
+        if len(set(names)) != 1:
+            break
+        shared.append(names[0])
+    return ".".join(shared)
