@@ -16,7 +16,7 @@ PINNED := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup qualify qualify-all test test-all check bench clean
+.PHONY: help setup qualify qualify-all test test-all check device-check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -61,15 +61,24 @@ check: $(READY)  ## style, types, import contracts on a wheel, schemas and diges
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	$(BIN)/python tools/check_imports.py
+	$(BIN)/python tools/catalog_page.py --check
 	$(BIN)/flashrt validate
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/repository
 
+# Make says Error 3 where there is no CUDA device: ARCH_ABSENT, nothing was checked.
+device-check: $(READY)  ## on a CUDA machine: the cudagraph forms, with a record of what was found
+	$(BIN)/python tools/device_check.py
+
 # torchao slows and garbles the import of transformers wherever it is installed, so it lives in an
 # environment of its own that borrows the rest from .venv.
+# The observers that benchmarks/amax.py runs beside ours, with what they import.
+PEERS := llmcompressor nvidia-modelopt compressed-tensors datasets dill multiprocess omegaconf pandas \
+	pulp xxhash
+
 $(BENCH)/ready: $(READY)
 	$(BIN)/python tools/borrow.py $(BENCH)
 	$(BIN)/python -m pip --python $(BENCH)/bin/python install --quiet --no-deps \
-		--constraint requirements/constraints.txt torchao
+		--constraint requirements/constraints.txt torchao $(PEERS)
 	@touch $@
 
 bench: setup $(BENCH)/ready  ## the figures, medians with spread, arms interleaved (half an hour)
@@ -77,7 +86,10 @@ bench: setup $(BENCH)/ready  ## the figures, medians with spread, arms interleav
 	$(BIN)/python benchmarks/runtime_import.py
 	$(BIN)/python benchmarks/guarded_call.py
 	$(BIN)/python benchmarks/validate.py
+	$(BIN)/python benchmarks/discover.py
 	$(BIN)/python benchmarks/calibration_overhead.py
+	$(BIN)/python benchmarks/reduction_memory.py
+	$(BENCH)/bin/python benchmarks/amax.py
 	$(BENCH)/bin/python benchmarks/tokens_per_second.py
 
 clean:  ## remove what make built; keeps .flashrt (receipts, releases, the converted host)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from flashrt.binding import load_binding
     from flashrt.doors.adopt import adopt_prequantized
     from flashrt.doors.attach import attach
+    from flashrt.doors.capture import capture
     from flashrt.doors.region import get
     from flashrt.doors.swaps import auto_swaps
-    from flashrt_runtime.capture import capture
 
 __all__ = ["adopt_prequantized", "attach", "auto_swaps", "capture", "get", "load_binding"]
 
@@ -27,7 +27,7 @@ _DOORS = {
     "adopt_prequantized": "flashrt.doors.adopt",
     "attach": "flashrt.doors.attach",
     "auto_swaps": "flashrt.doors.swaps",
-    "capture": "flashrt_runtime.capture",
+    "capture": "flashrt.doors.capture",
     "get": "flashrt.doors.region",
     "load_binding": "flashrt.binding",
 }

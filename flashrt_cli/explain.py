@@ -141,7 +141,8 @@ def explain(
     words.check(records)
     facts = [*(named(subject, records) if subject else []), *words.facts()]
     facts += _facts_here(device) if device and not anywhere else []
-    considered = consider(receipts, facts, open_verifier() if release is None else None)
+    revoked = opened.revoked() if release is None else ()
+    considered = consider(receipts, facts, open_verifier() if release is None else None, revoked)
     answered = any(c.serves for c in considered)
     emit(
         Output(

@@ -126,11 +126,15 @@ def publish_receipts(
         cells=tuple(cell or ()),
         revoke=tuple(revoke or ()),
     )
-    made = build(open_store(store), request, open_verifier(), private, this_machine())
+    opened = open_store(store)
+    made = build(opened, request, open_verifier(), private, this_machine())
     routes = made.manifest["routes"]
     published = bool(routes) or bool(made.manifest["revokes"])
     if not published:
         dry = f"no live receipt reaches {require.value}"
+    if request.revoke and dry is None:
+        # Before it is published: no later release may carry what this one takes back.
+        opened.revoke(made.manifest["revokes"], request.created_at)
     done = _deliver(to, made, dry)
     certified = sum(route["state"] == State.CERTIFIED_FAST for route in routes)
     lines = [done, f"{len(routes)} cells, {certified} certified fast; release {made.digest}"]

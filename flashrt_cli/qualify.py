@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -39,6 +40,9 @@ def qualify(
     store: StoreOption = DEFAULT_STORE,
     calibration: Annotated[
         str | None, typer.Option(help="Digest of the calibration receipt to use.")
+    ] = None,
+    overrides: Annotated[
+        Path | None, typer.Option(help="File of scales to use in place of the calibrated ones.")
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="A margin above the spec's own; never below.")
@@ -79,7 +83,14 @@ def qualify(
     stated = Stated(margin, floors, ("flashrt", "qualify", *(r.text for r in requests)))
     with reporting() as tell:
         ready = prepare(
-            host, frames, requests, Store(store), calibration=calibration, seed=seed, tell=tell
+            host,
+            frames,
+            requests,
+            Store(store),
+            calibration=calibration,
+            seed=seed,
+            tell=tell,
+            overrides=overrides,
         )
         run = Run(ready, Store(store), budget, stated, now())
         results = qualify(run, requests, tell)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flashrt.release.source import Verifier
 
 
-KINDS = ("qualification", "preflight", "incomplete")
+KINDS = ("qualification", "preflight", "incomplete", "revocation")
 
 
 def _find(subject: str, store: Path) -> list[Path]:
@@ -79,6 +79,13 @@ def _check(path: Path, body: dict[str, Any], verifier: Verifier) -> list[Problem
     return found
 
 
+def _state(body: dict[str, Any]) -> str:
+    """The state that a record claims; what it withdraws, where it claims none."""
+    if body["kind"] == "revocation":
+        return f"withdraws {len(body['revokes'])}"
+    return str(body["verdict"]["state"])
+
+
 def _receipts(subjects: list[str], store: Path, verifier: Verifier) -> Output:
     paths = [p for subject in subjects for p in _find(subject, store)]
     found = [(p, read_receipt(p)) for p in (paths if subjects else _stored(store))]
@@ -87,7 +94,7 @@ def _receipts(subjects: list[str], store: Path, verifier: Verifier) -> Output:
     for path, body in found:
         wrong = _check(path, body, verifier)
         problems += wrong
-        state = "does not hold" if wrong else body["verdict"]["state"]
+        state = "does not hold" if wrong else _state(body)
         stored = len(path.stem) == 64
         name = f"{path.parent.name}/{path.stem[:12]}" if stored else str(path)
         rows.append((name, state, f"{len(wrong)} wrong" if wrong else "every claim holds"))

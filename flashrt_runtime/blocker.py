@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
+import types
 
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -22,10 +22,14 @@ def chain(error: BaseException) -> list[BaseException]:
 
 def _place(error: BaseException) -> str:
     """The innermost line that belongs neither to torch nor to this package."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "/torch/" not in frame.filename and "/flashrt_runtime/" not in frame.filename:
-            return f'File "{frame.filename}", line {frame.lineno}, in {frame.name}'
-    return ""
+    found = ""
+    step: types.TracebackType | None = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if "/torch/" not in code.co_filename and "/flashrt_runtime/" not in code.co_filename:
+            found = f'File "{code.co_filename}", line {step.tb_lineno}, in {code.co_name}'
+        step = step.tb_next
+    return found
 
 
 def blocker(error: BaseException) -> str:

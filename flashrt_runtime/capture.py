@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flashrt_runtime.form import DIAGNOSIS, Form, known_form
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
 
-FORMS: tuple[tuple[str, ...], ...] = (("compile",), ("eager",))
+    from flashrt_runtime.compile_form import CapturedGraph
 
 
 class Stage:
@@ -77,37 +78,65 @@ class Stage:
         return outputs
 
 
+def _whole(
+    step: Callable[..., Any], windows: dict[str, Any], name: str, form: Form
+) -> CapturedGraph:
+    """One whole graph of a step, in a form that is not segmented."""
+    from flashrt_runtime.aot_form import packaged
+    from flashrt_runtime.compile_form import CapturedGraph, compiled
+    from flashrt_runtime.cudagraph_form import check_device, recorded_graph
+
+    if form == ("cudagraph",):
+        return recorded_graph(step, windows, name)
+    if form == ("aot",):
+        return packaged(step, windows, name)
+    if form == ("compile",):
+        return compiled(step, windows, name)
+    check_device(windows, name)
+    graph = compiled(step, windows, name)
+    taped = recorded_graph(graph.run, windows, name)
+    return CapturedGraph(taped.run, graph.operators, {**graph.options, **taped.options})
+
+
 def capture(
     step: Callable[..., Any],
     windows: Mapping[str, torch.Tensor],
     form: tuple[str, ...] = ("compile",),
     name: str = "step",
 ) -> Stage:
-    """Capture ``step(**windows)`` whole, in ``form``.
+    """Capture ``step(**windows)`` whole, in ``form``: one of ``flashrt_runtime.form.FORMS``.
 
-    The step is run twice with the windows' values, so state that it keeps must be reset by the
-    caller. ``("compile",)`` is one fullgraph, static-shape, Inductor-compiled graph;
-    ``("eager",)`` is for diagnosis. Raises :class:`Refusal`: FORM for an unknown form,
-    UNCAPTURABLE for a graph break, a second graph or a failed compilation, naming the blocker.
+    The step is run at least twice with the windows' values, so state that it keeps must be reset
+    by the caller. ``("compile",)`` is one fullgraph, static-shape, Inductor-compiled graph;
+    ``("aot",)`` the same graph as an AOTInductor package; ``("cudagraph",)`` what the step
+    launches, recorded, and ``("compile", "cudagraph")`` what its compiled graph launches;
+    ``("segmented", …)`` captures each part of a :class:`~flashrt_runtime.segments.Segments`;
+    ``("eager",)`` is for diagnosis. No form becomes another one when it fails. Raises
+    :class:`Refusal`: FORM for an unknown form, UNCAPTURABLE for whatever cannot be captured in
+    it, naming the blocker.
     """
     import torch
 
-    from flashrt_runtime.compile_form import compiled
-
-    if tuple(form) not in FORMS:
-        known = ", ".join(str(list(known)) for known in FORMS)
-        what = f"the form {list(form)} is unknown; the forms are {known}"
-        raise Refusal(Reason.FORM, what, subject=name)
+    form = known_form(form, name)
     static = {key: value.detach().clone() for key, value in windows.items()}
-    if tuple(form) == ("eager",):
-        return Stage(name, ("eager",), static, step, seam_operators={}, options={})
+    if form == DIAGNOSIS:
+        return Stage(name, form, static, step, seam_operators={}, options={})
     with torch.inference_mode(False), torch.no_grad():
-        graph = compiled(step, static, name)
+        graph = _captured(step, static, name, form)
     return Stage(
-        name,
-        ("compile",),
-        static,
-        graph.run,
-        seam_operators=graph.operators,
-        options=graph.options,
+        name, form, static, graph.run, seam_operators=graph.operators, options=graph.options
     )
+
+
+def _captured(
+    step: Callable[..., Any], static: dict[str, Any], name: str, form: Form
+) -> CapturedGraph:
+    from flashrt_runtime.segmented_form import segmented
+
+    if form[0] != "segmented":
+        return _whole(step, static, name, form)
+
+    def part(run: Callable[..., Any], windows: dict[str, Any], called: str) -> CapturedGraph:
+        return _whole(run, windows, called, form[1:])
+
+    return segmented(step, static, name, part)

@@ -11,6 +11,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.compile_fx import compile_fx
 
+from flashrt_runtime.blocker import uncapturable
 from flashrt_runtime.operators import seam_operators
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -21,8 +22,8 @@ OPTIONS = {"backend": "inductor", "fullgraph": "true", "dynamic": "false", "mode
 
 
 @dataclass(frozen=True)
-class CompiledGraph:
-    """A compiled step, its graph's operators by seam, and the options it was compiled with."""
+class CapturedGraph:
+    """A captured step, its graph's operators by seam, and the options it was captured with."""
 
     run: Callable[..., Any]
     operators: Mapping[str, Mapping[str, int]]
@@ -46,7 +47,7 @@ class _Recorder:
         return compile_fx(graph, inputs)
 
 
-def _own_code(step: Callable[..., Any]) -> Callable[..., Any]:
+def own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ``step`` and whose code object no other capture shares.
 
     Dynamo keeps graphs and their guards by code object: two captures of one class would check
@@ -62,49 +63,18 @@ def _own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def _chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in found:
-        found.append(following)
-        inner = getattr(following, "inner_exception", None)
-        following = inner or following.__cause__ or following.__context__
-    return found
-
-
-def _blocker(error: BaseException) -> str:
-    """The first line of what the compiler said, and the line of code that it said it about."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else type(error).__name__
-    places = [line for line in lines if line.startswith("File ")]
-    explanation = [line for line in lines if line.startswith("Explanation:")]
-    return "; ".join([said, *explanation[:1], *places[-1:]])
-
-
-def _refusal(error: BaseException, name: str) -> Refusal:
-    for cause in _chain(error):
-        if isinstance(cause, Refusal):
-            return cause
-    return Refusal(
-        Reason.UNCAPTURABLE,
-        _blocker(error),
-        subject=name,
-        do="remove what breaks the graph; form=('eager',) runs it for diagnosis only",
-    )
-
-
-def compiled(step: Callable[..., Any], windows: Mapping[str, Any], name: str) -> CompiledGraph:
+def compiled(step: Callable[..., Any], windows: Mapping[str, Any], name: str) -> CapturedGraph:
     """Compile ``step(**windows)`` into one graph and prove that a second call reuses it.
 
     Raises :class:`Refusal` (UNCAPTURABLE), naming the blocker.
     """
     recorder = _Recorder(name)
-    call = torch.compile(_own_code(step), backend=recorder, fullgraph=True, dynamic=False)
+    call = torch.compile(own_code(step), backend=recorder, fullgraph=True, dynamic=False)
     try:
         call(**windows)
         call(**windows)
     except Exception as error:
-        raise _refusal(error, name) from error
+        raise uncapturable(error, name) from error
     if recorder.graphs != 1:
         what = "the step holds no tensor operation to capture"
         raise Refusal(Reason.UNCAPTURABLE, what, subject=name)
@@ -113,6 +83,6 @@ def compiled(step: Callable[..., Any], windows: Mapping[str, Any], name: str) ->
         try:
             return call(**given)
         except TorchDynamoException as error:
-            raise _refusal(error, name) from error
+            raise uncapturable(error, name) from error
 
-    return CompiledGraph(run, recorder.operators, OPTIONS)
+    return CapturedGraph(run, recorder.operators, OPTIONS)

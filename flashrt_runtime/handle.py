@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from flashrt_runtime import chain
 from flashrt_runtime.guard import GuardFail
 from flashrt_runtime.ledger import RunLine, export, lines
 from flashrt_runtime.reason import Reason, Refusal
@@ -66,6 +67,7 @@ class Handle:
         self._swaps = {swap.seam.id: swap for swap in swaps}
         self._states: dict[str, SeamState] = {}
         self._places: dict[str, tuple[_Place, ...]] = {}
+        self._wires = {s.link.unit: chain.Wire(s.link.unit) for s in swaps if s.link is not None}
         self._stages: list[Stage] = []
         self._owner = ThreadOwner()
         self._guards = RootGuards(model, self._owner)
@@ -83,14 +85,17 @@ class Handle:
     def _seat(self, swap: Swap, on_fail: GuardFail) -> None:
         seam = swap.seam
         state = SeamState(seam, swap.contract, on_fail)
-        state.restore = lambda: self._put_back(seam.id)
+        state.restore = lambda: self._leave(swap.unit)
         turn = Turn(len(seam.members))
+        wire, part = self._wires.get(swap.unit), chain.EMITS
+        if wire is not None and swap.link is not None and not swap.link.emits:
+            part = wire.join(state)
         places = []
         for index, (role, path) in enumerate(seam.members.items()):
             parent, _, name = path.rpartition(".")
             host = self.model.get_submodule(path)
             body = swap.bound.bodies[role].eval()
-            seat = make_seat(host, body, state, turn, index)
+            seat = make_seat(host, body, state, turn, index, wire=wire, part=part)
             places.append(_Place(self.model.get_submodule(parent), name, host, seat))
         self._states[seam.id] = state
         self._places[seam.id] = tuple(places)
@@ -98,6 +103,44 @@ class Handle:
     def _put_back(self, seam_id: str) -> None:
         for place in self._places[seam_id]:
             place.put(place.host)
+
+    def _leave(self, unit: str) -> None:
+        """Give a whole unit back; a chain first lets its readers read what was sent."""
+        parts = [seam_id for seam_id, swap in self._swaps.items() if swap.unit == unit]
+
+        def put_back() -> None:
+            for seam_id in parts:
+                self._put_back(seam_id)
+
+        for seam_id in parts:
+            self._states[seam_id].restored = True
+        wire = self._wires.get(unit)
+        if wire is None:
+            put_back()
+        else:
+            wire.depart(put_back)
+
+    @property
+    def units(self) -> dict[str, tuple[str, ...]]:
+        """Seam ids by unit: a chain's, or one seam's own."""
+        found: dict[str, list[str]] = {}
+        for seam_id, swap in self._swaps.items():
+            found.setdefault(swap.unit, []).append(seam_id)
+        return {unit: tuple(parts) for unit, parts in found.items()}
+
+    def detach_unit(self, unit: str) -> None:
+        """Put the host's modules of one unit back, a chain's all together. Idempotent.
+
+        Its counters stay in the report, as restored. Raises :class:`Refusal`: CONFLICT for a seam
+        that is part of a chain, BINDING for a name that is no unit here.
+        """
+        if unit not in self.units:
+            owner = self._swaps[unit].unit if unit in self._swaps else None
+            if owner is not None:
+                what = f"it is part of the chain {owner!r}, which is taken out whole"
+                raise Refusal(Reason.CONFLICT, what, subject=unit)
+            raise Refusal(Reason.BINDING, "no such unit is attached", subject=unit)
+        self._leave(unit)
 
     @property
     def attached(self) -> bool:
@@ -148,13 +191,15 @@ class Handle:
     def summary(self) -> dict[str, Any]:
         """Totals, the seams that fell back or never ran, and ``clean``.
 
-        Clean is: at least one seam, every seam ran its implementation, none fell back.
+        Clean is: at least one seam, every seam ran its implementation, none fell back, and no
+        reader of a chain missed what was sent last (``unread``).
         """
         reports = self.report().values()
         fell = [r.seam for r in reports if r.fallbacks > 0]
         never = [r.seam for r in reports if r.calls + r.replayed == 0]
+        unread = [seam for wire in self._wires.values() for seam in wire.unread]
         return {
-            "clean": bool(reports) and not fell and not never,
+            "clean": bool(reports) and not (fell or never or unread),
             "seams": len(reports),
             "calls": sum(r.calls for r in reports),
             "dispatched": sum(r.dispatched for r in reports),
@@ -162,6 +207,7 @@ class Handle:
             "replayed": sum(r.replayed for r in reports),
             "fell_back": fell,
             "never_called": never,
+            "unread": unread,
             "restored": [r.seam for r in reports if r.restored],
         }
 
@@ -178,6 +224,7 @@ class Handle:
         summary = self.summary()
         if not summary["clean"]:
             never = summary["never_called"]
+            never = never or summary["unread"]
             what = "no seam is attached" if not summary["seams"] else f"never ran: {never}"
             raise Refusal(Reason.NEVER_CALLED, what)
 

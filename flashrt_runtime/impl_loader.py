@@ -11,7 +11,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -39,6 +39,17 @@ class Form:
     activations: str
     variants: Mapping[str, tuple[str, ...]]
     weight_scales: str = "none"  # what one scale of a packed weight stands for
+    wire_in: Mapping[str, str] = field(default_factory=dict)
+    wire_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it stands in for the host by itself: what it returns is what the host returns.
+
+        Another one emits its output already quantised (``wire_out``) for readers that take it so
+        (``wire_in``), and is bound only as part of a chain.
+        """
+        return not self.wire_out
 
     def serves_rows(self, rows: int) -> bool:
         """Whether the number of rows is inside the band."""
@@ -160,6 +171,8 @@ def _form(raw: Mapping[str, Any]) -> Form:
         activations=str(raw["activations"]),
         variants={axis: tuple(values) for axis, values in raw["variants"].items()},
         weight_scales=str(raw.get("weight_scales", "none")),
+        wire_in=dict(raw.get("wire_in", {})),
+        wire_out=dict(raw.get("wire_out", {})),
     )
 
 
@@ -170,6 +183,17 @@ def _unreadable(path: Path, what: str) -> Refusal:
         subject=f"{path.parent.name}/{path.name}",
         do="run `flashrt validate`",
     )
+
+
+def structures() -> frozenset[str]:
+    """Structures (``name@version``) that an installed form executes by itself."""
+    return frozenset(m.structure for m in manifests() if any(form.alone for form in m.forms))
+
+
+def emitters(wire: str) -> frozenset[str]:
+    """Structures with an installed form that emits ``wire`` (``fp8_e4m3``) for its readers."""
+    every = _of(manifests())
+    return frozenset(one.structure for one in every if wire in one.spec.wire_out.values())
 
 
 def _of(known: Iterable[Manifest]) -> list[ImplForm]:
@@ -191,17 +215,22 @@ def select(
     variant: Mapping[str, str] | None = None,
     *,
     dtype: str | None = None,
+    wire: str | None = None,
     known: Iterable[Manifest] | None = None,
 ) -> ImplForm:
     """The one form that executes the scheme's decision for this call.
 
     ``device`` is ``"cpu"`` or a CUDA/ROCm architecture (``"sm90"``, ``"gfx942"``); ``rows`` is the
     number of rows in one call; ``variant`` the seam's; ``dtype`` the boundary's (any, when None).
+    ``wire`` asks for a form that emits it; without it, forms that stand alone are meant.
     Raises :class:`Refusal`: STRUCTURE when no impl has the structure, ARCH when none is built for
     the device, FORM when none has the scheme or the variant or the rows (naming the form and the
     size), DTYPE when none takes the dtype, AMBIGUOUS when two fit.
     """
     every = _of(manifests() if known is None else known)
+    every = [
+        o for o in every if (o.spec.alone if wire is None else wire in o.spec.wire_out.values())
+    ]
     options = [o for o in every if o.structure == structure]
     if not options:
         raise Refusal(

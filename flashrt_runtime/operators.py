@@ -71,3 +71,27 @@ def seam_operators(module: torch.fx.GraphModule) -> dict[str, dict[str, int]]:
                 counts = found.setdefault(_seam_of(node), {})
                 counts[name] = counts.get(name, 0) + 1
     return found
+
+
+def operator_counter() -> Any:
+    """A context that counts, in ``found``, the ``flashrt::`` operators dispatched inside it, by
+    seam: the path evidence of a form that holds no graph to read."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: dict[str, dict[str, int]] = {}
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            named = kwargs or {}
+            name = _qualified(func)
+            if name.startswith(NAMESPACE):
+                strings = [given for given in (*args, *named.values()) if isinstance(given, str)]
+                counts = self.found.setdefault(strings[-1] if strings else "", {})
+                counts[name] = counts.get(name, 0) + 1
+            return func(*args, **named)
+
+    return Counter()

@@ -18,9 +18,11 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules import module as module_globals
 
+from flashrt_runtime import chain
 from flashrt_runtime.contract import Seam
-from flashrt_runtime.guard import FormContract, GuardFail, Outcome, Place, fits, judge
+from flashrt_runtime.guard import FormContract, GuardFail, Judgement, Outcome, Place, fits, judge
 from flashrt_runtime.reason import Because, Reason, Refusal
+from flashrt_runtime.recording import recording
 
 STREAK_LIMIT = 32
 _INTERNAL = tuple(nn.Module().__dict__)
@@ -88,6 +90,16 @@ class SeamState:
         if self.streak >= STREAK_LIMIT:
             self.restored = True
             self.restore()
+
+    def account(self, found: Judgement) -> None:
+        """Count a call that the host runs: dispatched by design, or a fallback."""
+        if found.because is None:
+            return
+        if found.outcome is Outcome.DISPATCH:
+            self.dispatched += 1
+            self.last_reason = str(found.because)
+        else:
+            self.fall(found.because)
 
 
 class Turn:
@@ -241,15 +253,20 @@ def _run(seat: Any, body: Any, args: tuple[Any, ...], named: dict[str, Any]) -> 
 def _traced(seat: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The call as a compiler traces it: decided once per graph, counted by the graph's operator."""
     value = _input(seat, args, named)
-    turn = seat.seat_turn
-    if seat.seat_index == 0:
+    turn, wire = seat.seat_turn, seat.seat_wire
+    if wire is not None:
+        run = chain.traced(wire, seat.seat_part, value, fits(seat.seat_contract, value))
+    elif seat.seat_index == 0:
         run = fits(seat.seat_contract, value)
         turn.lead(value, run)
     else:
         run = turn.follow(value, seat.seat_index) and turn.running
-    if run:
-        return _run(seat, seat.seat_body, args, named)
-    return seat.seat_host(*args, **named)
+    if not run:
+        return seat.seat_host(*args, **named)
+    out = _run(seat, seat.seat_body, args, named)
+    if wire is not None and seat.seat_part == chain.EMITS:
+        wire.send(out)
+    return out
 
 
 def _host(seat: Any, args: tuple[Any, ...], named: dict[str, Any], hooked: bool) -> Any:
@@ -261,6 +278,17 @@ def _host(seat: Any, args: tuple[Any, ...], named: dict[str, Any], hooked: bool)
 
 def _eager(seat: Any, args: tuple[Any, ...], named: dict[str, Any], hooked: bool) -> Any:
     """Every eager call that the fast path did not take."""
+    if seat.seat_wire is None:
+        return _single(seat, args, named, hooked)
+    seat.seat_state.claim()
+    return chain.eager(
+        seat.seat_state, seat.seat_wire, seat.seat_part, _input(seat, args, named),
+        run=lambda: _run(seat, seat.seat_body.forward, args, named),
+        host=lambda: _host(seat, args, named, hooked),
+    )  # fmt: skip
+
+
+def _single(seat: Any, args: tuple[Any, ...], named: dict[str, Any], hooked: bool) -> Any:
     state: SeamState = seat.seat_state
     turn: Turn = seat.seat_turn
     state.claim()
@@ -269,26 +297,22 @@ def _eager(seat: Any, args: tuple[Any, ...], named: dict[str, Any], hooked: bool
     value = _input(seat, args, named)
     if seat.seat_index > 0:
         if turn.follow(value, seat.seat_index):
-            if turn.running:
-                return _run(seat, seat.seat_body.forward, args, named)
-            return _host(seat, args, named, hooked)
+            body = seat.seat_body.forward
+            return (
+                _run(seat, body, args, named) if turn.running else _host(seat, args, named, hooked)
+            )
         detail = "a member was not called in turn with the tensor that the first member read"
         state.fall(Because(Reason.SHARED_INPUT, detail))
         return _host(seat, args, named, hooked)
     found = judge(state.contract, value)
     turn.lead(value, found.outcome is Outcome.RUN)
-    if found.outcome is Outcome.RUN:
-        state.calls += 1
-        if not hooked:
-            seat.seat_admit(value.shape)
-        return _run(seat, seat.seat_body.forward, args, named)
-    if found.because is not None:
-        if found.outcome is Outcome.DISPATCH:
-            state.dispatched += 1
-            state.last_reason = str(found.because)
-        else:
-            state.fall(found.because)
-    return _host(seat, args, named, hooked)
+    if found.outcome is not Outcome.RUN:
+        state.account(found)
+        return _host(seat, args, named, hooked)
+    state.calls += 1
+    if not hooked:
+        seat.seat_admit(value.shape)
+    return _run(seat, seat.seat_body.forward, args, named)
 
 
 def _slow(seat: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -296,7 +320,7 @@ def _slow(seat: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     backward = seat._backward_hooks or seat._backward_pre_hooks
     if hooks or backward or any(_GLOBAL_HOOKS):
         return nn.Module.__call__(seat, *args, **named)
-    if is_dynamo_compiling():
+    if is_dynamo_compiling() or recording():
         return _traced(seat, args, named)
     return _eager(seat, args, named, hooked=False)
 
@@ -347,16 +371,26 @@ def _fast_call(body: nn.Module, state: SeamState) -> tuple[Any, Any]:
 
 
 def make_seat(
-    host: nn.Module, body: nn.Module, state: SeamState, turn: Turn, index: int
+    host: nn.Module,
+    body: nn.Module,
+    state: SeamState,
+    turn: Turn,
+    index: int,
+    *,
+    wire: chain.Wire | None = None,
+    part: int = chain.EMITS,
 ) -> nn.Module:
-    """A seat for ``host`` that runs ``body`` inside the contract. Mutates neither."""
+    """A seat for ``host`` that runs ``body`` inside the contract. Mutates neither.
+
+    ``wire`` is the chain's and ``part`` the reader's index in it, or ``chain.EMITS``.
+    """
     call: Any = _full_call
     admit: Any = _ignore
-    if turn.members == 1 and state.contract.place is Place.ANYWHERE:
+    if turn.members == 1 and wire is None and state.contract.place is Place.ANYWHERE:
         call, admit = _fast_call(body, state)
     kind = type("Seat", (Seat,), {"__call__": call, "__module__": __name__})
     seat = kind(host, body, state, turn, index)
-    seat.__dict__["seat_admit"] = admit
+    seat.__dict__ |= {"seat_admit": admit, "seat_wire": wire, "seat_part": part}
     return seat
 
 

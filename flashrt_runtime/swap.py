@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flashrt_runtime.chain import Link, check_chains
 from flashrt_runtime.contract import BoundSeam, Seam
 from flashrt_runtime.guard import FormContract, GuardFail
 from flashrt_runtime.reason import Reason, Refusal
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from flashrt_runtime.handle import Handle
 
-__all__ = ["Handle", "Swap", "attach"]
+__all__ = ["Handle", "Link", "Swap", "attach"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,13 +30,22 @@ def __getattr__(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Swap:
-    """One seam with its bound implementation and the contract that guards it."""
+    """One seam with its bound implementation and the contract that guards it.
+
+    ``link`` is its part in a negotiated chain, whose swaps are attached and detached as one.
+    """
 
     seam: Seam
     bound: BoundSeam
     contract: FormContract
     backend: str
     form: str
+    link: Link | None = None
+
+    @property
+    def unit(self) -> str:
+        """What it is attached and detached with: its chain, or itself alone."""
+        return self.seam.id if self.link is None else self.link.unit
 
 
 def _refuse_training(model: torch.nn.Module) -> None:
@@ -123,6 +133,7 @@ def _check(model: torch.nn.Module, swaps: Sequence[Swap]) -> None:
             raise Refusal(Reason.CONFLICT, "two swaps name this seam", subject=swap.seam.id)
         seen.add(swap.seam.id)
         _check_members(swap, paths, taken)
+    check_chains([(s.seam.id, s.link, len(s.seam.members)) for s in swaps if s.link is not None])
 
 
 def attach(
@@ -134,7 +145,8 @@ def attach(
 
     The host's modules are retained; :meth:`Handle.detach` puts the same objects back. Raises
     :class:`Refusal`: TRAINING, CONFLICT (attached already, overlapping or repeated seams),
-    BINDING (a path or a body that is not there), TIED (a module with several paths).
+    BINDING (a path or a body that is not there, a chain that is not whole), TIED (a module with
+    several paths).
     """
     from flashrt_runtime.handle import Handle
 

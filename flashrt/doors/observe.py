@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashrt_runtime.reason import Reason, Refusal
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,20 @@ def feed_of(
         )
     named = tuple(Observation(f"observation-{i:05d}", c) for i, c in enumerate(closures))
     return Feed(named, lambda o: o.value())
+
+
+def tensor_of(out: Any, subject: str) -> torch.Tensor:
+    """The tensor to judge in what a host returned: logits of a language model, else the tensor, or
+    the first of several; a copy. Raises :class:`Refusal` (FORM) when there is none."""
+    import torch
+
+    tensor = getattr(out, "logits", out)
+    tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor
+    if not isinstance(tensor, torch.Tensor):
+        raise Refusal(
+            Reason.FORM,
+            f"forward returns {type(out).__name__}, which holds no tensor to judge",
+            subject=subject,
+            do="return a tensor, or an object with .logits",
+        )
+    return tensor.detach().clone()

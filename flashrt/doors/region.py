@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashrt.doors.observe import feed_of
-from flashrt.doors.swaps import Sampling, SwapPlan, plan_swaps
+from flashrt.doors.swaps import Sampling, SwapPlan, plan_swaps, stated
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.scheme.overrides import Overrides
     from flashrt.spec import StructureSpec
 
 
@@ -29,11 +31,13 @@ class Region:
         *,
         scheme: str = "fp16_weight",
         percentile: float = 99.9,
+        overrides: str | Path | Overrides | None = None,
     ) -> torch.nn.Module:
         """The executable form of this structure in ``module``, bound from the module's weights.
 
         ``calibration`` are inputs that ``module`` is called with, one sample each. The result is a
-        module of its own; ``module`` is left as it is. Raises :class:`Refusal` (STRUCTURE) when the
+        module of its own; ``module`` is left as it is. ``overrides`` as :func:`flashrt.auto_swaps`;
+        the seam's id in them is ``module``. Raises :class:`Refusal` (STRUCTURE) when the
         module is not exactly one seam of this structure, and what discovery and binding raise.
         """
         import torch
@@ -42,7 +46,8 @@ class Region:
         root = torch.nn.ModuleDict({"module": module})
         root.training = module.training
         feed = feed_of(module, list(calibration))
-        made = plan_swaps(root, feed, scheme, Sampling(percentile), structure=self.spec.id)
+        asked = Sampling(percentile, overrides=stated(overrides))
+        made = plan_swaps(root, feed, scheme, asked, structure=self.spec.id)
         return _body(made, self.spec.id)
 
 

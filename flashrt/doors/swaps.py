@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashrt.doors.observe import Feed, feed_of
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from flashrt.calibration.precision_spec import ModelPrecisionSpec
     from flashrt.calibration.reduce import PointRecord, Reduction
+    from flashrt.doors.chains import Chain
+    from flashrt.scheme.overrides import Overrides
     from flashrt_runtime.swap import Swap
 
 
@@ -42,6 +45,7 @@ class Sampling:
     percentile: float = 99.9
     max_samples: int | None = None
     verbose: bool = False
+    overrides: Overrides | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class SwapPlan:
     with the identity of the model and of the data behind the scales.
     ``notes["calibration"]`` says method, samples, percentile (asked and effective) and dispersion.
     ``kept`` are the seams that stay the host's, with the reason, and ``refusals`` the near misses.
+    ``chains`` are the negotiated ones: their swaps are attached whole or not at all.
     """
 
     scheme: str
@@ -60,6 +65,7 @@ class SwapPlan:
     notes: Mapping[str, Any]
     kept: tuple[Because, ...]
     refusals: tuple[Because, ...]
+    chains: tuple[Chain, ...] = ()
 
 
 def auto_swaps(
@@ -71,16 +77,28 @@ def auto_swaps(
     percentile: float = 99.9,
     max_samples: int | None = None,
     verbose: bool = False,
+    overrides: str | Path | Overrides | None = None,
 ) -> SwapPlan:
     """Build the swaps of a scheme for this model from what ``forward`` shows of it.
 
     ``forward()`` runs the model once (one sample); with ``observations``, ``forward(observation)``
     does; a list of closures is one sample each. The form of every seam is chosen for the rows that
     were observed there. Nothing is attached and nothing is judged: whoever attaches owns the gate
-    and reads the ledger. Raises :class:`Refusal` as discovery, calibration and binding do.
+    and reads the ledger. ``overrides`` is a ``flashrt.scale_overrides/1`` file, or one that was
+    read: its scales stand in place of the calibrated ones. Raises :class:`Refusal` as discovery,
+    calibration and binding do, and :class:`InputError` for a file that is no such file.
     """
-    feed = feed_of(forward, observations)
-    return plan_swaps(model, feed, scheme, Sampling(percentile, max_samples, verbose))
+    asked = Sampling(percentile, max_samples, verbose, stated(overrides))
+    return plan_swaps(model, feed_of(forward, observations), scheme, asked)
+
+
+def stated(overrides: str | Path | Overrides | None) -> Overrides | None:
+    """Scales that a person states, read where a path was given. Raises :class:`InputError`."""
+    from flashrt.scheme.overrides import Overrides
+
+    if isinstance(overrides, (str, Path)):
+        return Overrides.read(Path(overrides))
+    return overrides
 
 
 def plan_swaps(
@@ -95,6 +113,7 @@ def plan_swaps(
     from flashrt.calibration.reduce import reduce
     from flashrt.calibration.run import choose
     from flashrt.calibration.summary import summary
+    from flashrt.doors.chains import Site, linked, negotiate
     from flashrt.doors.identity import artifact_of, data_of, device_name, dtypes
     from flashrt.host.discovery import discover
     from flashrt.host.seams import served, spec_digests
@@ -121,8 +140,21 @@ def plan_swaps(
     rows = _rows(samples)
     artifact, tensors = artifact_of(model), model.state_dict()
     measured = Measured(reduction)
-    made = plan(scheme, seams, measured, device=place, rows=rows[1], dtype=dtypes(tensors))
-    swaps = [
+    of = dtypes(tensors)
+    settled = plan(
+        scheme,
+        seams,
+        measured,
+        device=place,
+        rows=rows[1],
+        dtype=of,
+        overrides=asked.overrides,
+    )
+    runs = [lambda one=one: feed.run(one) for one in chosen]
+    norms = () if structure else _emitters(found.seams)
+    negotiated = negotiate(settled, norms, Site(model, place, rows[1], of, runs))
+    made, chains = negotiated.plan, negotiated.chains
+    bound = [
         make_swap(one.seam, impl, one.record()["scales"], tensors, _band(impl, rows), device=device)
         for one in made.bound
         if (impl := one.impl) is not None
@@ -133,12 +165,12 @@ def plan_swaps(
         print(line)
     return SwapPlan(
         scheme=made.scheme,
-        swaps=tuple(swaps),
+        swaps=linked(bound, chains),
         precision_spec=precision_spec(
             made,
             model_artifact=artifact,
             binding=None,
-            specs=spec_digests(seams),
+            specs=spec_digests([one.seam for one in made.seams]),
             workload=data_of(chosen, reduction),
         ),
         notes={
@@ -153,9 +185,19 @@ def plan_swaps(
             },
             "rows": list(rows),
         },
-        kept=tuple(Because.from_record(r) for r in kept),
+        kept=(*(Because.from_record(r) for r in kept), *negotiated.refused),
         refusals=tuple(miss.because for miss in found.refusals),
+        chains=chains,
     )
+
+
+def _emitters(seams: Sequence[Seam]) -> tuple[Seam, ...]:
+    """Seams of structures that some form emits from; they are bound in a chain or not at all."""
+    from flashrt.doors.chains import WIRE
+    from flashrt_runtime.impl_loader import emitters
+
+    able = emitters(WIRE)
+    return tuple(seam for seam in seams if seam.structure in able)
 
 
 def _band(impl: Mapping[str, str], seen: tuple[int, int]) -> tuple[int, int]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flashrt.gate.evidence import DISTRIBUTION, Evidence, Parity, Twice
-from flashrt.gate.metrics import SCALE_BOUNDS, Window, meets, summarise
+from flashrt.gate.evidence import DISTRIBUTION, TOKENS, VALUE, Evidence, Parity, Twice
+from flashrt.gate.metrics import Window, meets, summarise
 from flashrt.gate.thresholds import Thresholds
+from flashrt.race.protocol import Protocol
 from flashrt_runtime.reason import Because, Reason
 
-METRIC_OF = {DISTRIBUTION: "top1_agreement", "value": "cosine"}
+METRIC_OF = {DISTRIBUTION: "top1_agreement", VALUE: "cosine", TOKENS: "token_identity"}
 
 
 def _changed(runs: Sequence[Twice], reason: Reason, what: str) -> list[Because]:
@@ -82,24 +83,50 @@ def _incomplete(window: Window, kind: str) -> bool:
     return any(value is None for value in needed)
 
 
-def _windows(parity: Parity, when: str, windows: Sequence[Window]) -> list[Because]:
+def _window(window: Window, kind: str, thresholds: Thresholds) -> tuple[Reason, str] | None:
+    """What is wrong with one frame's output, whatever its band."""
+    low, high = thresholds.scale_bounds
+    if kind == TOKENS:
+        if window.agree == window.units:
+            return None
+        differ = window.units - window.agree
+        return Reason.FLOOR, (
+            f"{differ} of {window.units} tokens are not the host's, the first at "
+            f"{window.first_difference}; identity admits none"
+        )
+    if window.nonfinite != 0:
+        return Reason.NONFINITE, f"{window.nonfinite} values are NaN or infinite"
+    if _incomplete(window, kind):
+        return Reason.INCOMPLETE, "a metric was not measured"
+    if window.scale is None or not (low <= window.scale <= high):
+        detail = f"norm over the host's is {window.scale}, outside {low} to {high}"
+        return Reason.SCALE, detail
+    return None
+
+
+def _constant(windows: Sequence[Window], when: str) -> list[Because]:
+    """An output that is the same everywhere, in every row, or for every frame."""
+    several = [w for w in windows if w.units > 1]
+    outputs = {w.treated for w in windows}
+    what = None
+    if several and all(w.distinct <= 1 for w in several):
+        what = "the treated output is the same everywhere in every window"
+    elif several and all(w.rows_alike for w in several):
+        what = "the treated output repeats one row in every window"
+    elif len(windows) > 1 and len(outputs) == 1 and None not in outputs:
+        what = "the treated output is the same for every frame"
+    return [] if what is None else [Because(Reason.CONSTANT, what, when)]
+
+
+def _windows(
+    parity: Parity, when: str, windows: Sequence[Window], thresholds: Thresholds
+) -> list[Because]:
     found = []
-    low, high = SCALE_BOUNDS
     for window in windows:
-        where = f"{window.frame} {when}"
-        if window.nonfinite != 0:
-            detail = f"{window.nonfinite} values are NaN or infinite"
-            found.append(Because(Reason.NONFINITE, detail, where))
-        elif _incomplete(window, parity.kind):
-            found.append(Because(Reason.INCOMPLETE, "a metric was not measured", where))
-        elif window.scale is None or not (low <= window.scale <= high):
-            detail = f"norm over the host's is {window.scale}, outside {low} to {high}"
-            found.append(Because(Reason.SCALE, detail, where))
-    judged = [w for w in windows if w.units > 1]
-    if judged and all(w.distinct <= 1 for w in judged):
-        detail = "the treated output is the same everywhere in every window"
-        found.append(Because(Reason.CONSTANT, detail, when))
-    return found
+        wrong = _window(window, parity.kind, thresholds)
+        if wrong is not None:
+            found.append(Because(*wrong, f"{window.frame} {when}"))
+    return found + _constant(windows, when)
 
 
 def _floors(summary: dict[str, Any], thresholds: Thresholds, when: str) -> list[Because]:
@@ -115,19 +142,29 @@ def parity_summary(evidence: Evidence, thresholds: Thresholds) -> dict[str, Any]
     parity = evidence.parity
     if not parity.before or METRIC_OF[parity.kind] != thresholds.metric:
         return None
-    both = [summarise(windows, thresholds.metric) for windows in (parity.before, parity.after)]
+    both = [
+        summarise(windows, thresholds.metric, thresholds.protocol)
+        for windows in (parity.before, parity.after)
+    ]
     values = [s[thresholds.metric] for s in both]
     first_worse = values[0] is None or (values[1] is not None and values[0] < values[1])
     return {**both[0 if first_worse else 1], "label": parity.label}
 
 
-def band_of(value: float | None, thresholds: Thresholds) -> str:
-    """``pass``, ``warn``, ``low``; ``none`` when the metric was not measured."""
-    if value is None:
+def band_of(summary: Mapping[str, Any] | None, thresholds: Thresholds) -> str:
+    """``pass``, ``warn``, ``low``; ``none`` when the metric was not measured.
+
+    Many good frames do not hide a broken one: since protocol 2, ``pass`` asks for every frame to be
+    past the edge of ``warn``, and a frame twice as far below 1 as that edge is makes ``low``.
+    """
+    value = summary[thresholds.metric] if summary else None
+    if summary is None or value is None:
         return "none"
-    if value >= thresholds.band_pass:
-        return "pass"
-    return "warn" if value >= thresholds.band_warn else "low"
+    worst = value if thresholds.protocol is Protocol.EVEN else summary["worst_value"]
+    edge = thresholds.band_warn
+    if not (value >= edge and worst is not None and worst >= 2 * edge - 1):
+        return "low"
+    return "pass" if value >= thresholds.band_pass and worst >= edge else "warn"
 
 
 def _parity(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
@@ -139,8 +176,9 @@ def _parity(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
         return [Because(Reason.INCOMPLETE, detail, "parity")]
     found = []
     for when, windows in (("before", parity.before), ("after", parity.after)):
-        found += _windows(parity, when, windows)
-        found += _floors(summarise(windows, thresholds.metric), thresholds, when)
+        found += _windows(parity, when, windows, thresholds)
+        summary = summarise(windows, thresholds.metric, thresholds.protocol)
+        found += _floors(summary, thresholds, when)
     return found
 
 

@@ -26,7 +26,8 @@ from flashrt.gate.samples import read_series
 from flashrt.race.series import Series
 
 HELD_OUT, FIT_RESIDUAL = "held_out", "fit_residual"
-DISTRIBUTION, VALUE = "distribution", "value"
+DISTRIBUTION, VALUE, TOKENS = "distribution", "value", "tokens"
+UNITS = {DISTRIBUTION: "positions", VALUE: "elements", TOKENS: "tokens"}
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,38 @@ def _range(body: Any, path: str) -> tuple[float, float] | None:
 
 
 def _window(body: Any, path: str, kind: str) -> Window:
-    distribution = kind == DISTRIBUTION
-    found = Window(
+    found = _tokens(body, path) if kind == TOKENS else _compared(body, path, kind)
+    if found.agree + found.near_ties > found.units:
+        raise Malformed(f"{path}.top1_agree", "more positions are counted than there are")
+    return found
+
+
+def _tokens(body: Any, path: str) -> Window:
+    units, same = integer(body, "tokens", path, 1), integer(body, "identical", path)
+    first = field(body, "first_difference", path)
+    if (first is None) is not (same == units) or (
+        first is not None and check_integer(first, f"{path}.first_difference") >= units
+    ):
+        raise Malformed(f"{path}.first_difference", "does not follow from the tokens that differ")
+    return Window(
         frame=text(body, "frame", path),
-        units=integer(body, "positions" if distribution else "elements", path, 1),
+        units=units,
+        nonfinite=0,
+        distinct=integer(body, "distinct", path),
+        cosine=None,
+        max_abs=None,
+        norm_ratio=None,
+        scale=None,
+        agree=same,
+        first_difference=first,
+    )
+
+
+def _compared(body: Any, path: str, kind: str) -> Window:
+    distribution = kind == DISTRIBUTION
+    return Window(
+        frame=text(body, "frame", path),
+        units=integer(body, UNITS[kind], path, 1),
         nonfinite=integer(body, "nonfinite", path),
         distinct=integer(body, "distinct", path),
         cosine=optional_number(body, "cosine_min" if distribution else "cosine", path),
@@ -173,16 +202,15 @@ def _window(body: Any, path: str, kind: str) -> Window:
         kl_max=optional_number(body, "kl_max", path) if distribution else None,
         nll_host_sum=optional_number(body, "nll_host_sum", path) if distribution else None,
         nll_treated_sum=optional_number(body, "nll_treated_sum", path) if distribution else None,
+        rows_alike=flag(body, "rows_alike", path) if "rows_alike" in body else False,
+        treated=text(body, "treated", path) if "treated" in body else None,
     )
-    if found.agree + found.near_ties > found.units:
-        raise Malformed(f"{path}.top1_agree", "more positions are counted than there are")
-    return found
 
 
 def _parity(body: Any, path: str) -> Parity:
     kind, label = text(body, "kind", path), text(body, "label", path)
-    if kind not in (DISTRIBUTION, VALUE):
-        raise Malformed(f"{path}.kind", f"{DISTRIBUTION} or {VALUE} was expected")
+    if kind not in UNITS:
+        raise Malformed(f"{path}.kind", f"one of {', '.join(UNITS)} was expected")
     if label not in (HELD_OUT, FIT_RESIDUAL):
         raise Malformed(f"{path}.label", f"{HELD_OUT} or {FIT_RESIDUAL} was expected")
 

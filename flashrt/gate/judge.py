@@ -66,8 +66,8 @@ def judge(evidence: Any, thresholds: Any) -> dict[str, Any]:
         because = Because(Reason.INCOMPLETE, error.what, error.path)
         return _verdict(UNKNOWN, "none", [because], dict(NOTHING), stamp)
     summary = parity_summary(seen, gates)
-    numbers = {**statistics(speed, seen, thresholds), "parity": summary}
-    band = band_of(summary[gates.metric] if summary else None, gates)
+    numbers = {**statistics(speed, seen, gates), "parity": summary}
+    band = band_of(summary, gates)
     wrong = failures(seen, gates) + implausible(seen)
     if wrong:
         return _verdict(UNKNOWN, band, wrong, numbers, stamp)

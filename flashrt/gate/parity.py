@@ -5,6 +5,8 @@ Imports torch inside functions: the judge, which a verifier runs, needs none of 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flashrt_runtime.reason import Reason, Refusal
@@ -31,6 +33,17 @@ def _check(frame: str, host: torch.Tensor, treated: torch.Tensor) -> None:
         )
     if host.numel() == 0:
         raise Refusal(Reason.EMPTY_CORPUS, "the output is empty", subject=frame)
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """Over shape and bytes: whether two outputs are the same, whatever they are."""
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    data: Any = flat.numpy()
+    found = hashlib.sha256(str(tuple(tensor.shape)).encode())
+    found.update(memoryview(data))
+    return "sha256:" + found.hexdigest()
 
 
 def _nonfinite(host: torch.Tensor, treated: torch.Tensor) -> int:
@@ -84,10 +97,13 @@ def _pooled(parts: list[dict[str, Any]]) -> dict[str, Any]:
 def value_window(frame: str, host: torch.Tensor, treated: torch.Tensor) -> dict[str, Any]:
     """Window of a value output: both tensors of one shape, the last dim is a row.
 
-    Cosine is the lowest of any row's. Raises :class:`Refusal` (SHAPE, DTYPE, EMPTY_CORPUS).
+    Cosine is the lowest of any row's. ``rows_alike`` says that every row of several is the same.
+    Raises :class:`Refusal` (SHAPE, DTYPE, EMPTY_CORPUS).
     """
     _check(frame, host, treated)
     bad = _nonfinite(host, treated)
+    width = host.shape[-1] if host.dim() else 1
+    flat = treated.reshape(-1, width)
     body: dict[str, Any] = {
         "frame": frame,
         "elements": host.numel(),
@@ -97,9 +113,10 @@ def value_window(frame: str, host: torch.Tensor, treated: torch.Tensor) -> dict[
         "max_abs": None,
         "norm_ratio": None,
         "scale": None,
+        "rows_alike": flat.shape[0] > 1 and bool((flat == flat[0]).all()),
+        "treated": _digest(treated),
     }
     if bad == 0:
-        width = host.shape[-1] if host.dim() else 1
         rows = host.double().reshape(-1, width), treated.double().reshape(-1, width)
         body |= _pooled([_shape_metrics(*rows)])
     return body
@@ -115,9 +132,10 @@ def distribution_window(
     """Window of a distribution output: logits ``[positions, vocabulary]`` of both arms.
 
     ``targets`` are the tokens that did come next, ``[positions]``; without them the
-    negative log-likelihoods are None. Every disagreement counts against the agreement; those at
-    positions where the host's own first and second differ by less than ``near_tie`` (in nats, at
-    least two units in the last place of its dtype) are also counted apart, as ``near_ties``.
+    negative log-likelihoods are None. ``top1_agree`` counts the positions at which both arms put
+    the same token first; ``near_ties`` those at which they do not, but the host itself puts the
+    treated arm's token within ``near_tie`` nats of its own first, or within two units in the last
+    place of its dtype there: what one rounding of each of the two can turn round.
     KL is host against treated, in nats, from float64. Raises :class:`Refusal` (SHAPE, DTYPE,
     EMPTY_CORPUS).
     """
@@ -151,19 +169,22 @@ def distribution_window(
         "distinct": int(choice.unique().numel()),
         "nll_host_sum": None,
         "nll_treated_sum": None,
+        "treated": _digest(treated),
     }
     if bad:
         return body
     parts, kl, nll_host, nll_treated, agree, ties = [], [], [], [], 0, 0
-    epsilon = torch.finfo(host.dtype).eps
+    epsilon = torch.tensor(torch.finfo(host.dtype).eps, dtype=torch.float64, device=host.device)
     for rows in torch.arange(host.shape[0], device=host.device).split(ROWS_AT_ONCE):
         h, t = host[rows].double(), treated[rows].double()
         parts.append(_shape_metrics(h, t))
         log_h, log_t = h.log_softmax(-1), t.log_softmax(-1)
         kl.append((log_h.exp() * (log_h - log_t)).sum(-1).clamp(min=0.0))
-        top = h.topk(2, dim=-1).values
-        close = (top[:, 0] - top[:, 1]) < (2 * epsilon * top[:, 0].abs()).clamp(min=near_tie)
         same = h.argmax(-1) == choice[rows]
+        top = h.max(-1).values
+        gap = top - h.gather(-1, choice[rows][:, None])[:, 0]
+        # frexp's mantissa is at least 1/2, so a unit in the last place is eps * 2**(exponent - 1).
+        close = gap <= torch.ldexp(epsilon.expand_as(top), top.frexp().exponent).clamp(min=near_tie)
         agree += int(same.sum())
         ties += int((close & ~same).sum())
         if targets is not None:
@@ -186,3 +207,27 @@ def distribution_window(
         body["nll_host_sum"] = float(torch.cat(nll_host).sum())
         body["nll_treated_sum"] = float(torch.cat(nll_treated).sum())
     return body
+
+
+def token_window(frame: str, host: Sequence[int], treated: Sequence[int]) -> dict[str, Any]:
+    """Window of generated tokens: identity, position by position.
+
+    ``first_difference`` is the index of the first token that is not the host's; None without one.
+    Raises :class:`Refusal` (EMPTY_CORPUS) for no token and (SHAPE) for another number of them.
+    """
+    if not host:
+        raise Refusal(Reason.EMPTY_CORPUS, "no token was generated", subject=frame)
+    if len(host) != len(treated):
+        raise Refusal(
+            Reason.SHAPE,
+            f"the host generates {len(host)} tokens, the treated arm {len(treated)}",
+            subject=frame,
+        )
+    differ = [i for i, (h, t) in enumerate(zip(host, treated, strict=True)) if h != t]
+    return {
+        "frame": frame,
+        "tokens": len(host),
+        "identical": len(host) - len(differ),
+        "first_difference": differ[0] if differ else None,
+        "distinct": len(set(treated)),
+    }

@@ -49,10 +49,10 @@ def spec_digests(seams: Sequence[Seam]) -> dict[str, str]:
 
 def served(seams: Sequence[Seam]) -> tuple[Seam, ...]:
     """Those whose structure an installed impl serves; the others can be seen and not replaced."""
-    from flashrt_runtime.impl_loader import manifests
+    from flashrt_runtime.impl_loader import structures
 
-    structures = {manifest.structure for manifest in manifests()}
-    return tuple(seam for seam in seams if seam.structure in structures)
+    able = structures()
+    return tuple(seam for seam in seams if seam.structure in able)
 
 
 def probe_tokens(host: Host) -> Any:

@@ -20,7 +20,6 @@ def build_cell(
     plan: dict[str, Any],
     device: dict[str, Any],
     software: dict[str, str | None],
-    form: tuple[str, ...] = ("compile",),
 ) -> dict[str, Any]:
     """The cell of one request under one plan on one device.
 
@@ -52,6 +51,7 @@ def build_cell(
             "weights": "+".join(weights),
             "activations": "+".join(activations),
             "seams": len(bound),
+            **({"overrides": plan["overrides"]} if plan.get("overrides") else {}),
         },
         "impls": [
             {"structure": s, "backend": b, "form": f, "version": versions[(s, b)]}
@@ -65,7 +65,7 @@ def build_cell(
             "context": request.context,
         },
         "software": software,
-        "form": list(form),
+        "form": list(request.sequence),
         "calibration": plan["calibration"],
     }
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flashrt.qualify.feed import logits_of
+from flashrt.qualify.feed import logits, logits_of
 
 if TYPE_CHECKING:
     import torch
@@ -18,9 +18,15 @@ def tensor_digest(tensor: torch.Tensor) -> str:
     """``sha256:`` over a tensor's dtype, shape and bytes."""
     import torch
 
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-    return "sha256:" + hashlib.sha256(head + flat.numpy().tobytes()).hexdigest()
+    return "sha256:" + _sha256(head, flat.numpy())
+
+
+def _sha256(head: bytes, rest: Any) -> str:
+    found = hashlib.sha256(head)
+    found.update(memoryview(rest))
+    return found.hexdigest()
 
 
 def empty_control(stage: Stage, tokens: torch.Tensor, rows: int) -> list[str]:
@@ -46,23 +52,36 @@ def two_steps(frames: Sequence[torch.Tensor], rows: int) -> torch.Tensor:
     return torch.cat([first, changed])
 
 
-def poison(stage: Stage, tokens: torch.Tensor, rows: int) -> dict[str, bool]:
+def poison(stage: Stage, tokens: torch.Tensor, rows: int, context: int) -> dict[str, bool]:
     """Whether a replay really writes its outputs and really reads its inputs.
 
     The last output is overwritten with NaN and the inputs are changed before the next replay: a
-    no-op replay, or one that kept its answer, shows the poison or the old logits.
+    no-op replay, or one that kept its answer, shows the poison or the old logits. Inputs are
+    changed whole, in their last token alone (an answer kept by the first elements), and, where the
+    cache of ``context`` has room for it, in their positions alone.
     """
     import torch
 
     first, second = tokens[:rows], tokens[rows : 2 * rows]
     positions = torch.arange(rows)
-    out = stage.replay(token_ids=first[None], positions=positions)
+
+    def answer(token_ids: torch.Tensor, at: int = 0) -> torch.Tensor:
+        return logits(stage.replay(token_ids=token_ids[None], positions=positions + at))
+
+    out = answer(first)
     kept = out.clone()
     out.fill_(float("nan"))
-    again = stage.replay(token_ids=first[None], positions=positions)
+    again = answer(first)
     rewritten = bool(torch.isfinite(again).all()) and bool(torch.equal(again, kept))
-    other = stage.replay(token_ids=second[None], positions=positions)
-    honoured = bool(torch.isfinite(other).all()) and not bool(torch.equal(other, kept))
+    tail = first.clone()
+    tail[-1] = 0 if int(first[-1]) else 1
+    others = [answer(second).clone(), answer(tail).clone()]
+    if rows < context:
+        answer(torch.where(first > 0, 0, 1))  # what precedes the moved tokens is unlike them
+        others.append(answer(first, at=1))
+    honoured = all(
+        bool(torch.isfinite(other).all()) and not bool(torch.equal(other, kept)) for other in others
+    )
     return {"outputs_rewritten": rewritten, "inputs_honoured": honoured}
 
 

@@ -44,9 +44,9 @@ class Feed:
 
     Every sample sees other inputs than the one before, so that a result kept from an earlier
     replay cannot pass for work. Three turns of four walk through the judged frames, step by step
-    from position 0, exactly as parity does: the output of such a turn is known bit for bit, provided
-    that the stage is given the turns in their order. Every fourth turn reads and writes the second
-    half of the cache, which no judged step can see.
+    from position 0, exactly as parity does: the output of such a turn is known bit for bit, if the
+    stage is given the turns in their order. Every fourth turn reads and writes the second half of
+    the cache, which no judged step can see.
     """
 
     def __init__(self, frames: Mapping[str, torch.Tensor], rows: int, context: int) -> None:
@@ -84,8 +84,12 @@ def _interleaved(
         turns.append(Turn(tokens[None], places, (name, step)))
         if count % (EVERY_FAR - 1) == 0 and room >= 0:
             start = first + (count // (EVERY_FAR - 1) - 1) % (room + 1)
-            tokens = near[(count + len(near) // 2) % len(near)][2]
-            turns.append(Turn(tokens[None], torch.arange(start, start + rows), None))
+            far = near[(count + len(near) // 2) % len(near)][2]
+            turns.append(Turn(far[None], torch.arange(start, start + rows), None))
+    if len(turns) == 1:  # the only step has to alternate with another one
+        token_ids = turns[0].token_ids
+        other = torch.where(token_ids > 0, token_ids - 1, 1)
+        turns.append(Turn(other, turns[0].positions, None))
     return tuple(turns)
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.arm import Treated, build_treated
-from flashrt.qualify.controls import eager_digest, empty_control, poison, tensor_digest, two_steps
+from flashrt.qualify.controls import eager_digest, empty_control, poison, two_steps
+from flashrt.qualify.deferred import Left, looks
 from flashrt.qualify.feed import Feed, logits_of
+from flashrt.qualify.integrity import Looked, look_for_attacks, probe_seams
 from flashrt.qualify.job import Job
 from flashrt.qualify.request import CellRequest
-from flashrt.qualify.timing import against_dtype, against_itself, against_treated
+from flashrt.qualify.timing import Raced, against_dtype, against_itself, against_treated
+from flashrt.qualify.watch import Answered, answers_of
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from flashrt_runtime.capture import Stage
 
 Say = Callable[[str], None]
+WATCHED = 2  # frames whose answers are known to a process that judges no parity
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Group:
     """What the cells of one group share.
 
     ``before`` is the digest of the host's own logits, taken before any arm was built over its
-    weights; ``nulls`` are null races by cell label.
+    weights; ``references`` the host's logits of every judged frame (in the first process), or of
+    those whose timed outputs are checked; ``answers`` their digests; ``nulls`` null races by cell
+    label; ``own`` looks at what the host leaves behind.
     """
 
     job: Job
@@ -50,18 +56,22 @@ class Group:
     feed: Feed
     shared: dict[str, Any]
     before: str
-    nulls: dict[str, Any]
+    nulls: dict[str, Raced]
     references: dict[str, torch.Tensor]
+    answers: Answered
+    own: list[Left]
 
 
-def capture_step(model: torch.nn.Module, rows: int, context: int, name: str) -> Captured:
+def capture_step(
+    model: torch.nn.Module, rows: int, context: int, name: str, form: tuple[str, ...] = ("compile",)
+) -> Captured:
     """Capture one whole step over a static cache in the form the deployment uses."""
     from flashrt_runtime.capture import capture
     from flashrt_runtime.decode.step import DecodeStep
 
     started = time.perf_counter()
     step = DecodeStep(model, batch=1, rows=rows, context=context)
-    stage = capture(step, step.windows(), form=("compile",), name=name)
+    stage = capture(step, step.windows(), form=form, name=name)
     step.reset()
     return Captured(stage, time.perf_counter() - started)
 
@@ -84,39 +94,52 @@ def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> d
     first = next(iter(frames.values()))[:-1]
     before = eager_digest(host.model, first[: max(16, rows)])
     say(f"capture the host: {cells[0].phase} of {rows}")
-    captured = capture_step(host.model, rows, context, f"host_{cells[0].phase}_{rows}")
+    captured = capture_step(
+        host.model, rows, context, f"host_{cells[0].phase}_{rows}", cells[0].sequence
+    )
     control = empty_control(captured.stage, first, rows)
-    feed = Feed(list(frames.values()), rows, context)
+    watched = frames if job.process == 0 else dict(list(frames.items())[:WATCHED])
+    say(f"reference logits: {len(watched)} held-out frames")
+    references = {n: logits_of(captured.stage, t[:-1], rows) for n, t in watched.items()}
+    answers = Answered(captured.stage, answers_of(references, rows))
+    feed = Feed({name: tokens[:-1] for name, tokens in frames.items()}, rows, context)
     shared = {
         "empty_control": {"process": job.process, "digests": control},
-        "dtype_hosts": _other_dtypes(job, cells[0], captured, feed, say),
+        "dtype_hosts": _other_dtypes(job, cells[0], answers, feed, say),
         "judged": [frame.record() for frame in drawn],
     }
-    nulls = _nulls(job, cells, captured.stage, feed, say)
-    references = {}
-    if job.process == 0:
-        say(f"reference logits: {len(frames)} held-out frames")
-        references = {n: logits_of(captured.stage, t[:-1], rows) for n, t in frames.items()}
     group = Group(
-        job, host, rows, context, captured, frames, feed, shared, before, nulls, references
+        job=job,
+        host=host,
+        rows=rows,
+        context=context,
+        captured=captured,
+        frames=frames,
+        feed=feed,
+        shared=shared,
+        before=before,
+        nulls=_nulls(job, cells, answers, feed, say),
+        references=references,
+        answers=answers,
+        own=looks(captured.stage, feed.turns),
     )
     return {cell.label: measure_cell(group, cell, say) for cell in cells}
 
 
 def _nulls(
-    job: Job, cells: list[CellRequest], stage: Stage, feed: Feed, say: Say
-) -> dict[str, Any]:
+    job: Job, cells: list[CellRequest], host: Answered, feed: Feed, say: Say
+) -> dict[str, Raced]:
     """A null race for every cell: one for all cells that declare the same thresholds.
 
     A cell that was tried before has less of alpha to spend, so its series ends by another rule.
     """
-    by_rule: dict[str, dict[str, Any]] = {}
+    by_rule: dict[str, Raced] = {}
     found = {}
     for cell in cells:
         rule = json.dumps(job.rules[cell.label], sort_keys=True)
         if rule not in by_rule:
             say(f"null race: {cell.phase} of {cell.rows}")
-            by_rule[rule] = against_itself(job, cell.label, feed, stage)
+            by_rule[rule] = against_itself(job, cell.label, feed, host)
         found[cell.label] = by_rule[rule]
     return found
 
@@ -129,7 +152,8 @@ def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
     """
     from flashrt_runtime.reason import Refusal
 
-    fragment = {**group.shared, "process": group.job.process, "null": group.nulls[cell.label]}
+    null = group.nulls[cell.label].series
+    fragment = {**group.shared, "process": group.job.process, "null": null}
     try:
         return {**fragment, **_measured(group, cell, say)}
     except Refusal as refusal:
@@ -137,53 +161,66 @@ def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
 
 
 def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
-    job, host_stage = group.job, group.captured.stage
-    treated = build_treated(group.host.model, job.plans[cell.label]["seams"], group.rows)
+    job, rows = group.job, group.rows
+    seams = job.plans[cell.label]["seams"]
+    started = time.perf_counter()
+    treated = build_treated(group.host.model, seams, rows)
+    bind_s = time.perf_counter() - started
     fragment: dict[str, Any] = {}
     say(f"capture {cell.label} ({len(treated.operators)} seams)")
-    captured = capture_step(treated.model, group.rows, group.context, cell.label)
+    captured = capture_step(treated.model, rows, group.context, cell.label, cell.sequence)
     stage = captured.stage
     frames = list(group.frames.values())
-    steps = two_steps(frames, group.rows)
-    first = poison(stage, steps, group.rows)
-    steady = tensor_digest(logits_of(stage, frames[0][:-1], group.rows))
+    steps = two_steps(frames, rows)
+    first = poison(stage, steps, rows, group.context)
+    say(f"parity {cell.label}")
+    before = {n: logits_of(stage, group.frames[n][:-1], rows) for n in group.references}
     if job.process == 0:
-        say(f"parity {cell.label}")
-        fragment["parity_before"] = _parity(group, stage)
+        fragment["parity_before"] = _parity(group, before)
+    answers = Answered(stage, answers_of(before, rows))
     say(f"race {cell.label}")
-    fragment["race"] = against_treated(job, cell.label, group.feed, host_stage, stage)
-    if job.process == 0:
-        fragment["parity_after"] = _parity(group, stage)
+    raced = against_treated(job, cell.label, group.feed, group.answers, answers)
+    fragment["race"] = raced.series
     # Again after the race, in every process: an arm may be right for its first calls only.
-    last = poison(stage, steps, group.rows)
-    same = steady == tensor_digest(logits_of(stage, frames[0][:-1], group.rows))
+    after = {n: logits_of(stage, group.frames[n][:-1], rows) for n in group.references}
+    if job.process == 0:
+        fragment["parity_after"] = _parity(group, after)
+    last = poison(stage, steps, rows, group.context)
+    same = answers_of(after, rows) == answers.answers
     fragment["poison"] = {
         "process": job.process,
         "outputs_rewritten": first["outputs_rewritten"] and last["outputs_rewritten"] and same,
         "inputs_honoured": first["inputs_honoured"] and last["inputs_honoured"],
     }
+    say(f"integrity {cell.label}")
+    null = group.nulls[cell.label]
+    looked = Looked(group.own, stage, group.feed, (null, raced), same)
+    fragment["integrity"] = {
+        "process": job.process,
+        **look_for_attacks(looked, probe_seams(group.host.model, treated, seams, frames[0][:rows])),
+    }
     fragment["path"] = _path(job.process, treated, stage)
     fragment["machine"] = {"load_before": os.getloadavg()[0]}
     fragment["setup_s"] = {"host": group.captured.setup_s, "treated": captured.setup_s}
+    fragment["outside_s"] = raced.outside(bind_s)
     fragment["resources"] = {
         "weight_bytes_host": treated.host_weight_bytes,
         "weight_bytes_treated": treated.weight_bytes,
     }
     fragment["notes"] = _common_notes(treated)
     treated.handle.detach()
-    after = eager_digest(treated.model, frames[0][:-1][: max(16, group.rows)])
-    fragment["rollback"] = {"process": job.process, "digests": [group.before, after]}
+    left = eager_digest(treated.model, frames[0][:-1][: max(16, rows)])
+    fragment["rollback"] = {"process": job.process, "digests": [group.before, left]}
     return fragment
 
 
-def _parity(group: Group, stage: Stage) -> list[dict[str, Any]]:
+def _parity(group: Group, answered: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
     from flashrt.gate.parity import distribution_window
 
-    windows = []
-    for name, tokens in group.frames.items():
-        logits = logits_of(stage, tokens[:-1], group.rows)
-        windows.append(distribution_window(name, group.references[name], logits, tokens[1:]))
-    return windows
+    return [
+        distribution_window(name, group.references[name], logits, group.frames[name][1:])
+        for name, logits in answered.items()
+    ]
 
 
 def _path(process: int, treated: Treated, stage: Stage) -> dict[str, Any]:
@@ -210,7 +247,7 @@ def _common_notes(treated: Treated) -> dict[str, str]:
 
 
 def _other_dtypes(
-    job: Job, cell: CellRequest, captured: Captured, feed: Feed, say: Say
+    job: Job, cell: CellRequest, host: Answered, feed: Feed, say: Say
 ) -> list[dict[str, Any]]:
     """Paired samples of the host against itself in bfloat16, in the first process only."""
     from flashrt.host import load_host
@@ -219,6 +256,7 @@ def _other_dtypes(
         return []
     say(f"capture the host in bfloat16: {cell.rows} rows")
     other = load_host(job.host, dtype="bfloat16")
-    stage = capture_step(other.model, cell.rows, cell.context, f"host_bfloat16_{cell.rows}").stage
-    pairs = against_dtype(job, cell.label, feed, captured.stage, stage)
+    name = f"host_bfloat16_{cell.rows}"
+    stage = capture_step(other.model, cell.rows, cell.context, name, cell.sequence).stage
+    pairs = against_dtype(job, cell.label, feed, host, Answered(stage, {}))
     return [{"dtype": "bfloat16", "pairs": pairs}] if pairs else []

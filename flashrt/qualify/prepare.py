@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flashrt.host.frames import Split
     from flashrt.host.seams import HostSeams
     from flashrt.receipt.store import Store
+    from flashrt.scheme.overrides import Overrides
 
 CACHE = Path(".flashrt")
 PIPELINE = "autoregressive_decode_pipeline@1"
@@ -46,6 +47,7 @@ class Prepared:
     held_out: tuple[str, ...]
     calibration: Calibration | None
     seed: int
+    overrides: Overrides | None = None
 
     def plan(self, request: CellRequest) -> dict[str, Any]:
         """The sealed plan of one request. Raises :class:`Refusal` where the scheme cannot be."""
@@ -58,6 +60,7 @@ class Prepared:
             device="cpu",
             rows=request.rows,
             dtype=str(self.model_artifact["dtype"]),
+            overrides=self.overrides,
         )
         return made.record(
             model_artifact=self.model_artifact,
@@ -94,18 +97,22 @@ def prepare(
     calibration: str | None,
     seed: int,
     tell: Tell,
+    overrides: Path | None = None,
 ) -> Prepared:
     """Load the host, find its seams, split the text, and find or make the calibration.
 
     ``calibration`` is a digest in the store; without one, a receipt of the store that fits this
     host and this text is used, and one is made when none fits and a requested scheme needs it.
+    ``overrides`` is a file of stated scales; a cell whose scheme does not use one is refused.
     Raises what loading, discovery and calibration raise, before anything is measured.
     """
     from flashrt.host import load
     from flashrt.host.corpus import load_corpus
     from flashrt.host.frames import text_frames
     from flashrt.host.seams import seams_of
+    from flashrt.scheme.overrides import Overrides
 
+    given = None if overrides is None else Overrides.read(overrides)
     tell("load", note=host)
     loaded = load(host, cache=CACHE)
     _fits(loaded, requests)
@@ -132,6 +139,7 @@ def prepare(
         held_out=_documents(workload["held_out"]),
         calibration=made,
         seed=seed,
+        overrides=given,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from flashrt_runtime.form import parse_form
 from flashrt_runtime.reason import Reason, Refusal
 
+DEFAULT_FORM = "compile"
 PHASES = ("decode", "prefill")
 
 
@@ -15,36 +17,51 @@ class CellRequest:
     """One cell that somebody wants measured.
 
     ``rows`` is the number of tokens in one step (1 for decode); ``context`` the length of the
-    static cache, in tokens.
+    static cache, in tokens; ``form`` the execution form of both arms, as it is typed.
     """
 
     scheme: str
     phase: str
     rows: int
     context: int = 256
+    form: str = DEFAULT_FORM
 
     @property
     def label(self) -> str:
-        """Short name for tables and logs, e.g. ``decode/1 w8a16_decode``."""
-        return f"{self.phase}/{self.rows} {self.scheme}"
+        """Short name for tables and logs, e.g. ``decode/1 w8a16_decode``; a form other than the
+        default follows, e.g. ``decode/1 w8a16_decode aot``."""
+        other = "" if self.form == DEFAULT_FORM else f" {self.form}"
+        return f"{self.phase}/{self.rows} {self.scheme}{other}"
 
     @property
     def text(self) -> str:
-        """The form that :meth:`parse` reads, e.g. ``w8a16_decode@prefill:16``."""
-        return f"{self.scheme}@{self.phase}:{self.rows}"
+        """What :meth:`parse` reads, e.g. ``w8a16_decode@prefill:16`` or ``…:16/aot``."""
+        other = "" if self.form == DEFAULT_FORM else f"/{self.form}"
+        return f"{self.scheme}@{self.phase}:{self.rows}{other}"
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The form as a cell holds it. Raises :class:`Refusal` (FORM) for an unknown one."""
+        return parse_form(self.form, self.label)
 
     @classmethod
     def parse(cls, text: str, context: int = 256) -> CellRequest:
-        """Read ``SCHEME@PHASE[:ROWS]``, e.g. ``w8a16_decode@prefill:16``.
+        """Read ``SCHEME@PHASE[:ROWS][/FORM]``, e.g. ``w8a16_decode@prefill:16/aot``.
 
-        Raises :class:`Refusal` (CONFLICT) for text that is not of that form.
+        Raises :class:`Refusal`: CONFLICT for text that does not read so, FORM for a form that is
+        unknown, is no basis of a claim, or needs parts that this step does not have.
         """
-        scheme, _, where = text.partition("@")
+        asked, slash, form = text.partition("/")
+        form = form if slash else DEFAULT_FORM
+        if parse_form(form, text)[0] == "segmented":
+            what = "a decoder's step has no parts to capture one by one"
+            raise Refusal(Reason.FORM, what, subject=text, do="compile or aot")
+        scheme, _, where = asked.partition("@")
         phase, _, rows_text = where.partition(":")
         if not scheme or phase not in PHASES:
             raise Refusal(
                 Reason.CONFLICT,
-                f"a cell reads SCHEME@PHASE[:ROWS] with a phase of {', '.join(PHASES)}",
+                f"a cell reads SCHEME@PHASE[:ROWS][/FORM] with a phase of {', '.join(PHASES)}",
                 subject=text,
                 do="for example fp16_weight@decode or w8a16_decode@prefill:16",
             )
@@ -58,7 +75,7 @@ class CellRequest:
                 subject=text,
                 do="decode has 1 row; prefill has 1 or more, at most the context",
             )
-        return cls(scheme, phase, rows, context)
+        return cls(scheme, phase, rows, context, form)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned]
     refused: list[CellResult] = []
     prepared, stated = run.prepared, run.stated
     device = {**device_facts("cpu"), "threads": run.budget.threads}
-    for request in dict.fromkeys(requests):
+    wanted = dict.fromkeys(requests)
+    for request in wanted:
         try:
             plan = prepared.plan(request)
         except Refusal as refusal:
@@ -98,6 +99,7 @@ def plan_cells(run: Run, requests: Sequence[CellRequest]) -> tuple[list[Planned]
             floors=stated.floors,
             attempt=len(attempts) + 1,
             processes=run.budget.processes,
+            cells=len(wanted),
         )
         live = tuple(head["digest"] for head in heads)
         planned.append(Planned(request, cell, plan, thresholds, tuple(attempts), live))

@@ -31,8 +31,8 @@ class Seen:
 
     @property
     def decided(self) -> bool:
-        """Whether the race ended with an answer, fast or slow."""
-        return self.decision is not Decision.OPEN
+        """Whether the race ended with an answer, fast or slow, that nothing speaks against."""
+        return self.decision is not Decision.OPEN and not self.reasons
 
 
 def race_once(
@@ -76,6 +76,7 @@ def race_once(
 
 def read_fragment(fragment: Mapping[str, Any], thresholds: Thresholds) -> Seen:
     """The race and its null from one process's evidence."""
+    from flashrt.gate.integrity import read_integrity
     from flashrt.gate.samples import Sequence, read_series, replay
     from flashrt.race.decision import PastMargin
 
@@ -91,6 +92,8 @@ def read_fragment(fragment: Mapping[str, Any], thresholds: Thresholds) -> Seen:
     )
     outcome = replay(race, rule, "$.race")
     foreign = [block.foreign for block in race.blocks]
+    noted = fragment.get("integrity")
+    integrity = read_integrity(noted, "$.integrity").reasons() if noted else []
     return Seen(
         race=outcome.seen,
         null=thresholds.test.interval(ratios(null.observed())),
@@ -98,4 +101,5 @@ def read_fragment(fragment: Mapping[str, Any], thresholds: Thresholds) -> Seen:
         foreign=max(foreign, default=0.0),
         pairs=len(race.kept) * PAIRS_PER_BLOCK,
         setup_s=fragment["setup_s"],
+        reasons=tuple(integrity),
     )

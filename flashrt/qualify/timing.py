@@ -2,69 +2,74 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from flashrt.gate.integrity import Finding
 from flashrt.qualify.feed import Feed
 from flashrt.qualify.job import Job
-from flashrt_runtime.reason import Reason, Refusal
+from flashrt.qualify.watch import Answered, Watch
+from flashrt.qualify.witness import HeldClock, clock_findings, kernel_ns
 
 if TYPE_CHECKING:
-    import torch
-
     from flashrt.race.rule import Rule
-    from flashrt_runtime.capture import Stage
 
 DTYPE_LOOKS = (20,)
 
 
-def race_stages(
-    job: Job, rule: Rule, feed: Feed, stages: tuple[Stage, Stage], *, salt: str
-) -> dict[str, Any]:
-    """Race two captured stages (first: the host) and return the series' JSON form.
+@dataclass(frozen=True)
+class Raced:
+    """One race: the series' JSON form, what the watch saw, and the seconds that are in no sample.
 
-    Inputs are written before each run, outside the timed region, from one rotation of real tokens
-    that both arms draw from. The seed differs by process, so that block orders do.
+    ``pre_hooks_s`` is the time before runs of each arm; ``overhead_s`` what else the race spent
+    outside of its samples.
     """
-    from flashrt.race.clock import MachineClock
+
+    series: dict[str, Any]
+    findings: tuple[Finding, ...]
+    pre_hooks_s: dict[str, float]
+    overhead_s: float
+
+    def outside(self, bind_s: float) -> dict[str, Any]:
+        """The record of time that is in neither arm's samples."""
+        host, treated = self.pre_hooks_s.values()
+        return {
+            "bind": bind_s,
+            "pre_hooks": {"host": host, "treated": treated},
+            "host_overhead": self.overhead_s,
+        }
+
+
+def race_stages(
+    job: Job, rule: Rule, feed: Feed, arms: tuple[Answered, Answered], *, salt: str
+) -> Raced:
+    """Race two captured stages (first: the host).
+
+    Before each run, outside the timed region, the watch checks the last output against what was
+    judged, poisons it, and writes the next real tokens. The seed differs by process, so that
+    block orders do. The clock is held from before any impl was loaded.
+    """
     from flashrt.race.load import ProcStat
     from flashrt.race.measure import race
 
-    host, other = stages
-    named = {"host": host, "other": other}
-
-    last: dict[str, torch.Tensor] = {}
-
-    def before(arm: str, _sample: int) -> None:
-        feed.load([named[arm]])
-        if arm in last:
-            last[arm].fill_(math.nan)  # a replay that writes nothing returns this
-
+    watch = Watch(feed, {"host": arms[0], "treated": arms[1]})
+    clock = HeldClock()
     rng = Random(f"{job.seed}:{job.process}:{salt}")
-    arms = {name: _once(stage, name, last) for name, stage in named.items()}
-    series = race(arms, MachineClock(), ProcStat(), rng, rule, before=before)
-    poisoned = [name for name, output in last.items() if not bool(output.isfinite().all())]
-    if poisoned:
-        what = "a replay in the race returned the poison that its last output was filled with"
-        raise Refusal(Reason.NEVER_CALLED, what, subject=poisoned[0])
-    return series.record()
+    timed = {name: watch.arm(name) for name in watch.arms}
+    held, machine = clock.now_ns(), kernel_ns()
+    series = race(timed, clock, ProcStat(), rng, rule, before=watch.before)
+    watch.settle()
+    held, machine = clock.now_ns() - held, kernel_ns() - machine
+    record = series.record()
+    in_samples = sum(sum(pair) for pair in record["pairs"]) * record["repeat"]
+    hooks = {name: ns / 1e9 for name, ns in watch.hooks_ns.items()}
+    overhead = max(0.0, (held - in_samples) / 1e9 - sum(hooks.values()))
+    found = [*watch.findings(), *clock_findings(held, machine, "race")]
+    return Raced(record, tuple(dict.fromkeys(found)), hooks, overhead)
 
 
-def _once(stage: Stage, name: str, last: dict[str, torch.Tensor]) -> Callable[[], None]:
-    """One run over the windows as they are: what a deployment does once inputs are in place."""
-
-    def run() -> None:
-        last[name] = stage.replay()
-
-    return run
-
-
-def against_treated(
-    job: Job, label: str, feed: Feed, host: Stage, treated: Stage
-) -> dict[str, Any]:
+def against_treated(job: Job, label: str, feed: Feed, host: Answered, treated: Answered) -> Raced:
     """The race that decides a cell."""
     from flashrt.gate.thresholds import read_thresholds
 
@@ -72,20 +77,22 @@ def against_treated(
     return race_stages(job, rule, feed, (host, treated), salt=label)
 
 
-def against_itself(job: Job, label: str, feed: Feed, host: Stage) -> dict[str, Any]:
-    """The null control: the host against itself under the same rule."""
+def against_itself(job: Job, label: str, feed: Feed, host: Answered) -> Raced:
+    """The null control: the host against itself under the same rule, watched in the same way."""
     from flashrt.gate.thresholds import read_thresholds
 
     rule = read_thresholds(job.rules[label]).null_rule(job.budget.seconds, job.budget.pairs)
     return race_stages(job, rule, feed, (host, host), salt=f"null:{label}")
 
 
-def against_dtype(job: Job, label: str, feed: Feed, host: Stage, other: Stage) -> list[list[int]]:
+def against_dtype(
+    job: Job, label: str, feed: Feed, host: Answered, other: Answered
+) -> list[list[int]]:
     """Kept pairs ``[host ns, other ns]`` of the host in another dtype: reported, never judged."""
     from flashrt.gate.thresholds import read_thresholds
 
     declared = read_thresholds(job.rules[label]).race_rule(job.budget.seconds, DTYPE_LOOKS[-1])
     rule = replace(declared, looks=DTYPE_LOOKS)
-    series = race_stages(job, rule, feed, (host, other), salt="dtype")
+    series = race_stages(job, rule, feed, (host, other), salt="dtype").series
     kept = [block["kept"] for block in series["blocks"] for _ in range(2)]
     return [pair for pair, use in zip(series["pairs"], kept, strict=True) if use]

@@ -35,9 +35,9 @@ def measure(job: Job) -> dict[str, Any]:
     torch.set_num_threads(job.budget.threads)
     torch.manual_seed(job.seed)
     host = load_host(job.host)
-    groups: dict[tuple[str, int, int], list[CellRequest]] = {}
+    groups: dict[tuple[str, int, int, str], list[CellRequest]] = {}
     for cell in job.cells:
-        groups.setdefault((cell.phase, cell.rows, cell.context), []).append(cell)
+        groups.setdefault((cell.phase, cell.rows, cell.context, cell.form), []).append(cell)
     evidence: dict[str, Any] = {}
     for cells in groups.values():
         evidence |= measure_group(job, host, cells, say)

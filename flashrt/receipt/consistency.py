@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from flashrt.receipt.instant import instant
@@ -23,8 +24,9 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
     if body["execution"]["processes"] != len(evidence["processes"]):
         yield _conflict("$.execution.processes", f"{len(evidence['processes'])} left evidence")
     yield from _times(body["execution"])
-    if cell["device"]["threads"] != evidence["environment"]["threads"]:
-        yield _conflict("$.evidence.environment.threads", "differs from the cell's")
+    yield from _machine(cell, evidence["environment"])
+    yield from _software(body)
+    yield from _races(cell, evidence)
     bound = {f"{s['name']}@{s['version']}" for s in cell["structures"]}
     used = {impl["structure"] for impl in cell["impls"]}
     if bound != used:
@@ -33,11 +35,72 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
         if len(run["expected"]) != cell["precision"]["seams"]:
             yield _conflict(f"$.evidence.path[{i}].expected", "has not one entry for each seam")
     yield from _frames(body)
-    earlier = {attempt["digest"] for attempt in body["attempts"]}
-    if len(earlier) != len(body["attempts"]):
+    yield from _history(body)
+
+
+def _machine(cell: dict[str, Any], environment: dict[str, Any]) -> Iterator[Because]:
+    """A cell's device is the environment's own CPU; of another device it says nothing."""
+    device = cell["device"]
+    if device["class"] != "cpu":
+        return
+    if device["threads"] != environment["threads"]:
+        yield _conflict("$.evidence.environment.threads", "differs from the cell's")
+    if environment["cpu"] is not None and device["name"] != environment["cpu"]:
+        yield _conflict("$.evidence.environment.cpu", "differs from the cell's device")
+
+
+def _software(body: dict[str, Any]) -> Iterator[Because]:
+    """Versions stand in the cell, the environment and the execution."""
+    software, execution = body["cell"]["software"], body["execution"]
+    packages = body["evidence"]["environment"]["packages"]
+    for name in sorted(set(software) & set(packages)):
+        if software[name] != packages[name]:
+            where = f"$.evidence.environment.packages.{name}"
+            yield _conflict(where, f"the cell has {software[name]}")
+    library, _, version = execution["backend"]["library"].partition(" ")
+    if version and software.get(library) not in (None, version):
+        yield _conflict(
+            "$.execution.backend.library", f"the cell has {library} {software[library]}"
+        )
+    if software.get("flashrt") not in (None, execution["tool_version"]):
+        yield _conflict("$.execution.tool_version", f"the cell has {software['flashrt']}")
+
+
+def _races(cell: dict[str, Any], evidence: dict[str, Any]) -> Iterator[Because]:
+    replays = {run["process"]: run["replays"] for run in evidence["path"]}
+    for i, run in enumerate(evidence["processes"]):
+        timed = len(run["race"]["pairs"]) * run["race"]["repeat"]
+        if replays.get(run["process"], timed) < timed:
+            where = f"$.evidence.path[{_index(evidence['path'], run['process'])}].replays"
+            yield _conflict(where, f"processes[{i}] timed {timed} runs of the treated arm")
+    for i, host in enumerate(evidence["dtype_hosts"]):
+        if host["dtype"] == cell["model_artifact"]["dtype"]:
+            yield _conflict(f"$.evidence.dtype_hosts[{i}].dtype", "is the host's own")
+
+
+def _index(runs: list[dict[str, Any]], process: int) -> int:
+    return next(i for i, run in enumerate(runs) if run["process"] == process)
+
+
+def _history(body: dict[str, Any]) -> Iterator[Because]:
+    """Earlier attempts are each listed once, oldest first, and ended before this one did."""
+    attempts = body["attempts"]
+    earlier = {attempt["digest"] for attempt in attempts}
+    if len(earlier) != len(attempts):
         yield _conflict("$.attempts", "an attempt is listed twice")
     if body["supersedes"] is not None and body["supersedes"] not in earlier:
         yield _conflict("$.supersedes", "is not among the earlier attempts")
+    if body["supersedes"] is not None and body["supersedes"] in body["revokes"]:
+        yield _conflict("$.revokes", "withdraws the receipt that is superseded")
+    try:
+        ends = [instant(attempt["ended_at"]) for attempt in attempts]
+        ends.append(instant(body["execution"]["ended_at"]))
+    except ValueError as error:
+        yield _conflict("$.attempts", f"no such time: {error}")
+        return
+    for i, (one, next_one) in enumerate(pairwise(ends)):
+        if one > next_one:
+            yield _conflict(f"$.attempts[{i}].ended_at", "is after the end of the next one")
 
 
 def _times(execution: dict[str, Any]) -> Iterator[Because]:
@@ -66,3 +129,6 @@ def _frames(body: dict[str, Any]) -> Iterator[Because]:
                 yield _conflict(f"{where}.frame", f"is no {parity['label']} frame")
             elif window.get("positions", 0) > size[window["frame"]]:
                 yield _conflict(f"{where}.positions", "more than the frame has")
+    names = [frame["id"] for frame in workload["held_out"]]
+    if len(set(names)) != len(names):
+        yield _conflict("$.workload.held_out", "a frame is listed twice")

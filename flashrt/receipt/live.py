@@ -10,14 +10,17 @@ from flashrt.receipt.instant import instant
 from flashrt_runtime.reason import Reason, Refusal
 
 
-def heads(receipts: Iterable[dict[str, Any]], cell_digest: str) -> tuple[dict[str, Any], ...]:
+def heads(
+    receipts: Iterable[dict[str, Any]], cell_digest: str, withdrawn: Iterable[str] = ()
+) -> tuple[dict[str, Any], ...]:
     """Every receipt of a cell that is neither superseded nor revoked, oldest first.
 
-    A receipt supersedes only within its own cell; any receipt may revoke any other. What was
-    superseded stays so when its successor is revoked: withdrawing a claim revives no older one.
+    A receipt supersedes only within its own cell; any receipt may revoke any other, and so may
+    its author (``withdrawn``). What was superseded stays so when its successor is revoked:
+    withdrawing a claim revives no older one.
     """
     mine: dict[str, dict[str, Any]] = {}
-    gone: set[str] = set()
+    gone: set[str] = set(withdrawn)
     for body in receipts:
         gone.update(body["revokes"])
         if body["cell_digest"] == cell_digest:
@@ -32,12 +35,14 @@ def _age(body: dict[str, Any]) -> tuple[datetime, str]:
     return instant(body["execution"]["ended_at"]), body["digest"]
 
 
-def live(receipts: Iterable[dict[str, Any]], cell_digest: str) -> dict[str, Any] | None:
+def live(
+    receipts: Iterable[dict[str, Any]], cell_digest: str, withdrawn: Iterable[str] = ()
+) -> dict[str, Any] | None:
     """The one live receipt of a cell (see :func:`heads`), or None.
 
     Raises :class:`Refusal` (AMBIGUOUS) naming the receipts when several are live.
     """
-    found = heads(receipts, cell_digest)
+    found = heads(receipts, cell_digest, withdrawn)
     if len(found) > 1:
         raise Refusal(
             Reason.AMBIGUOUS,

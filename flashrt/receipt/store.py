@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flashrt.document.atomic import write_atomic
 from flashrt.document.canonical import canonical_bytes, digest_of, read_json, seal, sha256
+from flashrt.document.problem import InputError, Problem
+from flashrt.document.schema import problems
 from flashrt.receipt import live as liveness
 from flashrt.receipt.build import attempt_record
 from flashrt.receipt.instant import instant
 from flashrt_runtime.reason import Reason, Refusal
 
-KINDS = ("qualification", "calibration", "plan", "preflight", "incomplete")
+KINDS = ("qualification", "calibration", "plan", "preflight", "incomplete", "revocation")
 TABLE = "table"
 DEFAULT_ROOT = Path(".flashrt/store")
+# Records whose shape is checked on the way in and out: whoever lists them reads their fields.
+SCHEMA_OF = {
+    "qualification": "qualification_receipt",
+    "preflight": "preflight_record",
+    "incomplete": "preflight_record",
+    "revocation": "revocation",
+}
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 
@@ -52,6 +61,8 @@ class Store:
             raise Refusal(Reason.SCHEMA, str(error), subject=f"a {kind} record") from error
         digest = sealed["digest"]
         path = self.path(kind, digest)
+        if kind == "revocation":
+            _shaped(sealed, SCHEMA_OF[kind], f"a {kind} record")
         if body.get("digest", digest) != digest:
             raise _mismatch(f"the body says {body['digest']}", digest)
         if body.get("kind", kind) != kind:
@@ -60,7 +71,11 @@ class Store:
         return str(digest)
 
     def get(self, kind: str, digest: str) -> dict[str, Any]:
-        """The record with this digest. Raises :class:`Refusal` (DIGEST): absent or not itself."""
+        """The record with this digest.
+
+        Raises :class:`Refusal` (DIGEST) when it is absent or not itself, and
+        :class:`~flashrt.document.problem.InputError` when it is a whole record of another shape.
+        """
         path = self.path(kind, digest)
         if not path.is_file():
             raise Refusal(
@@ -69,15 +84,18 @@ class Store:
                 subject=digest,
                 do=f"look into {self.root} or give another --store",
             )
-        return _read(path)
+        return _read(path, kind)
 
     def list(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Every record of a kind, by name. Raises :class:`Refusal` (DIGEST) at one that is not."""
+        """Every record of a kind, by name. Raises as :meth:`get` at one that is none."""
         folder = self.path(kind, "sha256:" + "0" * 64).parent
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
                 if _NAME.fullmatch(path.name):
-                    yield _read(path)
+                    body = _read(path, kind)
+                    if kind == "calibration":  # walked in search of one that fits
+                        _shaped(body, "calibration_receipt", str(path))
+                    yield body
 
     def put_table(self, data: bytes) -> str:
         """Keep a calibration table (safetensors bytes); its digest. Raises as :meth:`put`."""
@@ -106,19 +124,35 @@ class Store:
         mine = [attempt_record(b) for b in bodies if b.get("cell_digest") == cell_digest]
         return tuple(sorted(mine, key=lambda a: (instant(a["ended_at"]), a["digest"])))
 
+    def revoke(self, digests: Iterable[str], at: str) -> str | None:
+        """Remember that these receipts were withdrawn ``at`` a time (RFC 3339, UTC).
+
+        The record's digest, or None when all of them were withdrawn before. Raises as
+        :meth:`put`, and (SCHEMA) for what is no digest or no time.
+        """
+        new = sorted(set(digests) - self.revoked())
+        if not new:
+            return None
+        body = {"schema": "flashrt.revocation/1", "kind": "revocation"}
+        return self.put("revocation", {**body, "revokes": new, "revoked_at": at})
+
+    def revoked(self) -> frozenset[str]:
+        """Receipts that were withdrawn when a release was published (see :meth:`revoke`)."""
+        return frozenset(d for body in self.list("revocation") for d in body["revokes"])
+
     def live(self, cell_digest: str) -> dict[str, Any] | None:
         """The one receipt of a cell that is neither superseded nor revoked, or None.
 
         Raises :class:`Refusal` (AMBIGUOUS) naming them when there are several.
         """
-        return liveness.live(self.list("qualification"), cell_digest)
+        return liveness.live(self.list("qualification"), cell_digest, self.revoked())
 
     def heads(self, cell_digest: str) -> tuple[dict[str, Any], ...]:
         """Every live receipt of a cell, oldest first: one, unless two were written at once.
 
         A new receipt supersedes the last of them and revokes the others.
         """
-        return liveness.heads(self.list("qualification"), cell_digest)
+        return liveness.heads(self.list("qualification"), cell_digest, self.revoked())
 
     def latest(self, cell_digest: str) -> dict[str, Any] | None:
         """The same as :meth:`live`: of a cell's receipts, only the live one counts."""
@@ -154,7 +188,15 @@ def _keep(path: Path, data: bytes) -> None:
         raise _mismatch("the file of this name holds something else", str(path))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _shaped(body: dict[str, Any], schema: str | None, file: str) -> None:
+    """Raise ``InputError`` for a body that does not satisfy the schema, where its kind has one."""
+    wrong = [] if schema is None else problems(body, schema, file=file)
+    if wrong:
+        do = f"move it out of the store, or see `flashrt schema {schema}`"
+        raise InputError.of([Problem(p.file, p.line, p.path, p.what, do, p.reason) for p in wrong])
+
+
+def _read(path: Path, kind: str) -> dict[str, Any]:
     body = read_json(path)
     try:
         itself = f"sha256:{path.stem}" == body.get("digest") == digest_of(body)
@@ -162,4 +204,7 @@ def _read(path: Path) -> dict[str, Any]:
         itself = False
     if not itself:
         raise _mismatch("the content is not what the name says", str(path))
+    _shaped(body, SCHEMA_OF.get(kind), str(path))
+    if body.get("kind", kind) != kind:
+        raise _mismatch(f"a {body['kind']} lies among the {kind} records", str(path))
     return body

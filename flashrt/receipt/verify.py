@@ -19,6 +19,7 @@ from typing import Any
 from flashrt.document.canonical import digest_of
 from flashrt.document.schema import problems
 from flashrt.gate.judge import judge
+from flashrt.gate.metrics import SCALE_BOUNDS
 from flashrt.gate.thresholds import ALPHA, FOREIGN_LIMIT, PROCESSES
 from flashrt.race.protocol import Protocol
 from flashrt.receipt.build import cell_digest
@@ -31,6 +32,7 @@ SCHEMA_OF = {
     "qualification": "qualification_receipt",
     "preflight": "preflight_record",
     "incomplete": "preflight_record",
+    "revocation": "revocation",
 }
 
 
@@ -59,14 +61,15 @@ def verify(body: Any, gates: GatesOf) -> list[Because]:
 
 def _digests(body: dict[str, Any]) -> list[Because]:
     found = []
+    cell = body.get("cell")
     try:
         actual = digest_of(body)
-        expected = None if body["cell"] is None else cell_digest(body["cell"])
+        expected = None if cell is None else cell_digest(cell)
     except ValueError as error:
         return [Because(Reason.DIGEST, str(error), "$")]
     if actual != body["digest"]:
         found.append(Because(Reason.DIGEST, f"the body's digest is {actual}", "$.digest"))
-    if expected != body["cell_digest"]:
+    if expected != body.get("cell_digest"):
         found.append(Because(Reason.DIGEST, f"the cell's digest is {expected}", "$.cell_digest"))
     return found
 
@@ -85,6 +88,14 @@ def _specs(body: dict[str, Any], gates: GatesOf) -> list[Because]:
     return found
 
 
+def _scale(stated: dict[str, Any]) -> bool:
+    """Bounds may be narrowed, never widened; a record of the first protocol has the tool's."""
+    if "protocol" not in stated:
+        return "scale_bounds" not in stated
+    low, high = stated.get("scale_bounds", (0.0, 0.0))
+    return bool(SCALE_BOUNDS[0] <= low <= 1 <= high <= SCALE_BOUNDS[1])
+
+
 def _thresholds(body: dict[str, Any], gates: GatesOf) -> list[Because]:
     stated = body["thresholds"]
     looks = list(Protocol(stated.get("protocol", Protocol.EVEN)).looks)
@@ -97,6 +108,10 @@ def _thresholds(body: dict[str, Any], gates: GatesOf) -> list[Because]:
         ),
         "null_width": (stated["null_width"] <= stated["margin"], "must not exceed the margin"),
         "looks": (stated["looks"] == looks, f"the policy is {looks}"),
+        "scale_bounds": (
+            _scale(stated),
+            f"since protocol 2 they are named, within {list(SCALE_BOUNDS)}",
+        ),
         "attempt": (
             stated["attempt"] == len(body["attempts"]) + 1,
             f"{len(body['attempts'])} earlier attempts are listed",
@@ -119,7 +134,7 @@ def _thresholds(body: dict[str, Any], gates: GatesOf) -> list[Because]:
             ),
         }
     return [
-        Because(Reason.THRESHOLD, f"{stated[name]}: {rule}", f"$.thresholds.{name}")
+        Because(Reason.THRESHOLD, f"{stated.get(name)}: {rule}", f"$.thresholds.{name}")
         for name, (holds, rule) in policy.items()
         if not holds
     ]

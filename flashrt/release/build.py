@@ -11,7 +11,7 @@ from flashrt.document.canonical import canonical_bytes, sha256
 from flashrt.document.problem import InputError, Problem
 from flashrt.release import privacy
 from flashrt.release.envelope import seal_envelope
-from flashrt.release.resolve import Resolution, ambiguous, resolve
+from flashrt.release.resolve import Resolution, ambiguous, resolve, withdrawn
 from flashrt.release.route import ranked, route_of
 from flashrt.release.source import Body, Source, Verifier, hex_of, matches, short
 from flashrt.release.state import State
@@ -93,10 +93,10 @@ def _choose(source: Source, request: Request) -> tuple[list[Body], list[Because]
     for asked in request.revoke:
         if not any(matches(b["digest"], asked) for b in receipts):
             raise Refusal(Reason.CONFLICT, "no such receipt to revoke", subject=asked)
-    withdrawn = [
+    named = [
         b["digest"] for b in receipts for asked in request.revoke if matches(b["digest"], asked)
     ]
-    found = resolve(receipts, withdrawn)
+    found = resolve(receipts, withdrawn(source) | set(named))
     wanted = [_named(found, receipts, asked) for asked in request.cells]
     cells = sorted(set(wanted)) if wanted else sorted({**found.live, **found.contested})
     chosen: list[Body] = []
@@ -175,6 +175,9 @@ def build(
         if receipt["cell"]["calibration"] is not None:
             calibration = source.get("calibration", receipt["cell"]["calibration"])
             parts[_file("calibration", calibration["digest"])] = calibration
+            if not isinstance(calibration.get("table"), str):
+                file = _file("calibration", calibration["digest"])
+                raise InputError(file, 1, "$.table", "a calibration names its table")
             table = f"tables/{hex_of(calibration['table'])}.safetensors"
             tables[table] = source.table_path(calibration["table"]).read_bytes()
     _private(

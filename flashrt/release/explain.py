@@ -63,9 +63,11 @@ class Considered:
         return out
 
 
-def _not_live(bodies: Sequence[Body], verifier: Verifier | None) -> dict[str, Because]:
+def _not_live(
+    bodies: Sequence[Body], verifier: Verifier | None, revoked: Iterable[str]
+) -> dict[str, Because]:
     """Why receipts count for nothing, by digest, as the matrix and a release see it."""
-    found = resolve(bodies)
+    found = resolve(bodies, revoked)
     dead = dict(found.dead)
     for claimed in found.contested.values():
         names = ", ".join(short(body["digest"]) for body in claimed)
@@ -87,14 +89,18 @@ def _against(body: Body, facts: Sequence[Fact]) -> tuple[int, Fact | None]:
 
 
 def consider(
-    receipts: Iterable[Body], facts: Sequence[Fact], verifier: Verifier | None = None
+    receipts: Iterable[Body],
+    facts: Sequence[Fact],
+    verifier: Verifier | None = None,
+    revoked: Iterable[str] = (),
 ) -> list[Considered]:
     """Every receipt against the facts, in their order; those that matched furthest come first.
 
     With a ``verifier``, a receipt that does not follow from its own evidence answers nothing.
+    ``revoked`` are receipts that the store remembers as withdrawn.
     """
     bodies = list(receipts)
-    dead = _not_live(bodies, verifier)
+    dead = _not_live(bodies, verifier, revoked)
     out = [Considered(body, *_against(body, facts), dead.get(body["digest"])) for body in bodies]
     return sorted(
         out, key=lambda c: (not c.serves, -c.matched, c.dead is not None, c.receipt["digest"])

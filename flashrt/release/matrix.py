@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flashrt.release.resolve import resolve
+from flashrt.release.resolve import resolve, withdrawn
 from flashrt.release.source import Body, Source, Verifier, short
 from flashrt.release.state import State
 from flashrt.report.table import Table
@@ -15,7 +15,10 @@ from flashrt_runtime.reason import Because, Reason
 
 @dataclass(frozen=True)
 class Row:
-    """One cell. ``ratio`` is host time over treated time: median, low, high (unit: 1)."""
+    """One cell. ``ratio`` is host time over treated time: median, low, high (unit: 1).
+
+    ``margin`` is the speed-up that its lower end had to exceed; None without a measurement.
+    """
 
     cell_digest: str
     receipt: str
@@ -26,6 +29,7 @@ class Row:
     dtype_ratio: dict[str, float]
     attempts: int
     alpha: float | None
+    margin: float | None
     reasons: tuple[Because, ...]
 
     def record(self) -> dict[str, Any]:
@@ -41,6 +45,7 @@ class Row:
             else None,
             "dtype_ratio": self.dtype_ratio,
             "attempts": self.attempts,
+            "margin": self.margin,
             "reasons": [b.record() for b in self.reasons],
         }
 
@@ -133,6 +138,7 @@ def row_of(receipt: Body, contested: bool = False) -> Row:
         },
         attempts=len(receipt["attempts"]) + 1,
         alpha=receipt["thresholds"]["alpha"],
+        margin=receipt["thresholds"]["margin"],
         reasons=reasons,
     )
 
@@ -150,6 +156,7 @@ def unmeasured_row(record: Body) -> Row:
         dtype_ratio={},
         attempts=1,
         alpha=None,
+        margin=None,
         reasons=tuple(Because.from_record(r) for r in record["verdict"]["reasons"]),
     )
 
@@ -164,14 +171,16 @@ def matrix(
     receipts: Iterable[Body],
     unmeasured: Iterable[Body] = (),
     verifier: Verifier | None = None,
+    revoked: Iterable[str] = (),
 ) -> Matrix:
     """Live receipts, one row a cell; of a contested cell, every receipt, as ``unknown``.
 
     With a ``verifier``, a receipt that does not follow from its own evidence is ``unknown``.
+    ``revoked`` are receipts that the store remembers as withdrawn.
 
     Of the records without a measurement, the last one of each cell that has no receipt.
     """
-    found = resolve(receipts)
+    found = resolve(receipts, revoked)
     rows = [checked(row_of(body), body, verifier) for body in found.live.values()]
     rows += [row_of(body, contested=True) for bodies in found.contested.values() for body in bodies]
     measured = {row.label for row in rows}
@@ -192,4 +201,5 @@ def of_source(source: Source, verifier: Verifier | None = None) -> Matrix:
         source.list("qualification"),
         [*source.list("preflight"), *source.list("incomplete")],
         verifier,
+        withdrawn(source),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flashrt.release.source import Body, short
+from flashrt.release.source import Body, Source, short
 from flashrt_runtime.reason import Because, Reason, Refusal
 
 
@@ -17,6 +17,11 @@ class Resolution:
     contested: dict[str, tuple[Body, ...]]
     dead: dict[str, Because]
     revokes: tuple[str, ...]
+
+
+def withdrawn(source: Source) -> frozenset[str]:
+    """Receipts that were withdrawn when an earlier release was published: the store remembers."""
+    return frozenset(d for record in source.list("revocation") for d in record["revokes"])
 
 
 def resolve(receipts: Iterable[Body], withdrawn: Iterable[str] = ()) -> Resolution:

@@ -19,6 +19,7 @@ def _disagreement(receipt: Body, plan: Body) -> str | None:
         ("scheme", cell["precision"]["scheme"], plan["scheme"]),
         ("binding", cell["binding"]["digest"], plan["binding"]["digest"]),
         ("calibration", cell["calibration"], plan["calibration"]),
+        ("overrides", cell["precision"].get("overrides"), plan.get("overrides")),
         (
             "checkpoint",
             cell["model_artifact"]["checkpoint_digest"],

@@ -83,7 +83,8 @@ def _lap(process: int, series: Body, seen: Interval | None, diagnosis: Body) -> 
     blocks = series["blocks"]
     return Lap(
         process=process,
-        pairs=tuple((int(a), int(b)) for a, b in series["pairs"]),
+        # Two pairs a block: what a malformed series has more belongs to none.
+        pairs=tuple((int(a), int(b)) for a, b in series["pairs"][: 2 * len(blocks)]),
         kept=tuple(block["kept"] for block in blocks),
         orders=tuple(block["order"] for block in blocks),
         foreign=tuple(float(block["foreign"]) for block in blocks),

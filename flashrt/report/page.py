@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flashrt.race.decision import Interval
 from flashrt.report import safe_text, table
+from flashrt.report.forest import STYLE, Bar, forest
 
 if TYPE_CHECKING:
     from flashrt.release.matrix import Matrix, Row
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 _STYLE = """
 :root { color-scheme: light dark; --edge: #8886; --note: #888; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; }
+h1, p, li { overflow-wrap: anywhere; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; }
 caption { caption-side: bottom; color: var(--note); text-align: left; padding-top: .4rem; }
 th, td { border-bottom: 1px solid var(--edge); padding: .35rem .8rem; text-align: left;
@@ -23,7 +26,7 @@ svg { max-width: 100%; height: auto; }
 text { fill: currentColor; font: 12px system-ui, sans-serif; }
 """.strip()
 
-_ROW, _LEFT, _WIDTH = 26, 400, 900
+_NAMES = 420.0  # pixels for the cells' names
 
 
 def document(title: str, body: Sequence[str]) -> str:
@@ -38,36 +41,21 @@ def document(title: str, body: Sequence[str]) -> str:
     )
 
 
+_KINDS = {"certified_fast": "good", "supported_correct": "host", "unknown": "lost"}
+
+
 def intervals(rows: Sequence[Row]) -> str:
-    """An SVG of each raced cell's interval, with a line at 1 (as fast as the host)."""
-    raced = [(row, row.ratio) for row in rows if row.ratio is not None]
-    if not raced:
-        return ""
-    low = min(1.0, *(ratio[1] for _, ratio in raced)) * 0.98
-    high = max(1.0, *(ratio[2] for _, ratio in raced)) * 1.02
-
-    def x(value: float) -> float:
-        return round(_LEFT + (value - low) / (high - low) * (_WIDTH - _LEFT - 20), 2)
-
-    height = _ROW * (len(raced) + 1)
-    marks = [
-        f'<line class="axis" x1="{x(1.0)}" x2="{x(1.0)}" y1="0" y2="{height - _ROW}"/>',
-        f'<text x="{x(1.0)}" y="{height - 6}" text-anchor="middle">1.000</text>',
+    """An SVG of each raced cell's interval, with lines at 1 (the host) and at their margin."""
+    bars = [
+        Bar(row.label, Interval(low, median, high), row.state.value, _KINDS[row.state.value])
+        for row in rows
+        if row.ratio is not None
+        for median, low, high in (row.ratio,)
     ]
-    for index, (row, (median, start, end)) in enumerate(raced):
-        y = _ROW * index + _ROW / 2
-        spoken = f"{row.label}: {median:.3f}, {start:.3f} to {end:.3f}"
-        marks.append(
-            f"<g><title>{safe_text.html(spoken)}</title>"
-            f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">'
-            f"{safe_text.html(row.label)}</text>"
-            f'<line class="mark" x1="{x(start)}" x2="{x(end)}" y1="{y}" y2="{y}"/>'
-            f'<circle cx="{x(median)}" cy="{y}" r="4" fill="currentColor"/></g>'
-        )
-    return (
-        f'<svg role="img" aria-label="Speed-up of each cell with its interval" '
-        f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}">' + "".join(marks) + "</svg>"
-    )
+    margins = sorted({row.margin for row in rows if row.ratio is not None and row.margin})
+    # Several margins have no line: each cell's state says on which side of its own it is.
+    lines = [(1.0, "host", "one"), *((m, "margin", "limit") for m in margins if len(margins) == 1)]
+    return forest(bars, lines, "Speed-up of each cell with its interval", left=_NAMES)
 
 
 def matrix_markdown(matrix: Matrix) -> str:
@@ -78,4 +66,6 @@ def matrix_markdown(matrix: Matrix) -> str:
 def matrix_html(matrix: Matrix, title: str = "flashrt: cells") -> str:
     """The matrix as a page: intervals, the table, and what is expected in false promotions."""
     promise = f"<p>{safe_text.html(matrix.promise())}</p>"
-    return document(title, [promise, intervals(matrix.rows), table.html(matrix.table())])
+    drawn = f'<style>{STYLE}</style>\n<div class="wide">{intervals(matrix.rows)}</div>'
+    wide = f'<div class="wide">{table.html(matrix.table())}</div>'
+    return document(title, [promise, drawn, wide])

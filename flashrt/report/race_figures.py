@@ -8,28 +8,10 @@ from dataclasses import dataclass
 from flashrt.race.decision import Interval, median
 from flashrt.report import svg
 from flashrt.report.evidence_view import EvidenceView, Lap
+from flashrt.report.forest import WIDTH, Bar, forest
 from flashrt.report.scale import LinearScale, bulk
 
-WIDTH = 1120
 _LEFT, _GAP, _COLUMNS = 64, 24, 3
-
-STYLE = """
-.host { --c: #2f7ec4; } .treated { --c: #d9580f; } .null { --c: #7a6fd0; } .lost { --c: #8a8a8a; }
-.good { --c: #2b8a3e; } .bad { --c: #e03131; }
-.dots { stroke: var(--c); stroke-width: 4.5; stroke-linecap: round; fill: none; opacity: .6; }
-.squares { stroke: var(--c); stroke-width: 4; stroke-linecap: square; fill: none; opacity: .6; }
-.trace { stroke: var(--c); stroke-width: 1.6; fill: none; }
-.band { fill: var(--c); opacity: .16; } .fill { fill: var(--c); } .bar { stroke: var(--c);
-  stroke-width: 3; } .cap { stroke: var(--c); stroke-width: 2; }
-.grid { stroke: #8883; } .frame { stroke: #8886; fill: none; }
-.limit { stroke: #e03131; stroke-dasharray: 7 4; stroke-width: 1.6; }
-.one { stroke: currentColor; stroke-width: 1.2; opacity: .65; }
-.look { stroke: currentColor; stroke-dasharray: 2 4; opacity: .5; }
-text { stroke: Canvas; stroke-width: 3px; paint-order: stroke; stroke-linejoin: round; }
-text.note { fill-opacity: .72; } text.loud { font-weight: 600; }
-figure { margin: 1rem 0 2rem; } figcaption { max-width: 70rem; margin-bottom: .5rem; }
-.wide { overflow-x: auto; } .wide svg { max-width: none; }
-""".strip()
 
 
 @dataclass(frozen=True)
@@ -89,14 +71,17 @@ def _span(panel: Panel, y: LinearScale, seen: Interval, kind: str) -> Iterator[s
     yield svg.line((panel.left, y(seen.median)), (panel.right, y(seen.median)), f"trace {kind}")
 
 
-def said(lap: Lap) -> str:
-    """A race in one line: pairs, lost ones, median with bounds, why it ended."""
-    lost = 2 * sum(not kept for kept in lap.kept)
-    much = f"{len(lap.pairs)} pairs" + (f", {lost} not kept" if lost else "")
+def found(lap: Lap) -> str:
+    """A race's median with its bounds, or why there are none."""
     if lap.seen is None:
-        return f"{much}: no interval ({lap.stopped})"
-    found = f"{lap.seen.median:.3f} [{lap.seen.low:.3f}, {lap.seen.high:.3f}]"
-    return f"{much}: {found}"
+        return f"no interval ({lap.stopped})"
+    return f"{lap.seen.median:.3f} [{lap.seen.low:.3f}, {lap.seen.high:.3f}]"
+
+
+def counted(lap: Lap) -> str:
+    """How many pairs were taken, and how many do not count."""
+    lost = 2 * sum(not kept for kept in lap.kept)
+    return f"{len(lap.pairs)} pairs" + (f", {lost} not kept" if lost else "")
 
 
 def _marks(lap: Lap, panel: Panel, y: LinearScale, kind: str) -> Iterator[str]:
@@ -111,7 +96,9 @@ def _marks(lap: Lap, panel: Panel, y: LinearScale, kind: str) -> Iterator[str]:
     for above in (True, False):
         far = [r for r in lap.ratios if (r > y.high if above else r < y.low)]
         if far:
-            word = f"{len(far)} {'above' if above else 'below'}, to {(max if above else min)(far):.3g}"
+            word = (
+                f"{len(far)} {'above' if above else 'below'}, to {(max if above else min)(far):.3g}"
+            )
             at = panel.top + 14 if above else panel.bottom - 6
             yield svg.text((panel.right - 6, at), word, "end", "loud")
 
@@ -124,7 +111,7 @@ def ratios(laps: Sequence[Lap], lines: Sequence[tuple[float, str, str]], kind: s
     if not laps:
         return ""
     drawn = panels(laps, 250)
-    inner = [r for lap in laps for r in bulk(lap.ratios)]
+    inner = [r for lap in laps for r in bulk(lap.ratios, 3.0)]
     bounds = [b for lap in laps if lap.seen for b in (lap.seen.low, lap.seen.high)]
     levels = [level for level, _, _ in lines]
     parts: list[str] = []
@@ -140,48 +127,47 @@ def ratios(laps: Sequence[Lap], lines: Sequence[tuple[float, str, str]], kind: s
             parts.append(svg.line((at, panel.top), (at, panel.bottom), "look"))
         marks = _marks(lap, panel, y, kind)
         name = f"process {lap.process}"
-        parts.append(svg.hover(f"{name}: {said(lap)}", marks, name))
-        parts.append(svg.text((panel.left, panel.top - 9), f"{name} · {said(lap)}", kind="loud"))
+        parts.append(svg.hover(f"{name}: {counted(lap)}, {found(lap)}", marks, name))
+        parts.append(svg.text((panel.left, panel.top - 9), f"{name} · {found(lap)}", kind="loud"))
         words = "; ".join(f"{what} {level:g}" for level, what, _ in lines)
-        below = f"pairs, first to last →   {words}" if index == 0 else "pairs →"
+        below = f"{counted(lap)} →" + (f" {words}" if index == 0 else "")
         parts.append(svg.text((panel.left, panel.bottom + 18), below, kind="note"))
     return svg.drawing("ratio of every pair in the order of time", _size(drawn, 28), parts)
 
 
 def intervals(view: EvidenceView) -> str:
     """Each process's interval and the claimed envelope, against the margin and against 1."""
-    head = view.statistics["speedup"]
-    rows = [(f"process {lap.process}", lap.seen) for lap in view.races if lap.seen]
-    if not rows or head is None:
-        return ""
-    claim = Interval(head["low"], head["median"], head["high"])
-    rows.append(("claimed", claim))
-    left, right, row = 130, WIDTH - 290, 30
-    bottom = row * len(rows) + 34
-    values = [v for _, i in rows for v in (i.low, i.high)]
-    x = LinearScale.around([1.0, view.margin, *values], left, right)
-    parts = []
-    for value in x.ticks(70):
-        parts.append(svg.line((x(value), 24), (x(value), bottom), "grid"))
-        parts.append(svg.text((x(value), bottom + 16), x.said(value, 70), "middle", "note"))
-    parts.append(svg.line((x(1.0), 24), (x(1.0), bottom), "one"))
-    parts.append(svg.line((x(view.margin), 20), (x(view.margin), bottom), "limit"))
-    parts.append(svg.text((x(view.margin), 14), f"margin {view.margin:g}", "middle", "loud"))
-    for index, (name, seen) in enumerate(rows):
-        y = 24 + row * (index + 0.5)
-        kind = "good" if seen.low > view.margin else "bad" if seen.high < view.margin else "lost"
-        words = f"{seen.median:.3f} [{seen.low:.3f}, {seen.high:.3f}]"
-        side = {"good": "past the margin", "bad": "below the margin", "lost": "undecided"}[kind]
-        loud = "loud" if name == "claimed" else ""
-        marks = [
-            svg.text((left - 12, y + 4), name, "end", loud),
-            svg.line((x(seen.low), y), (x(seen.high), y), f"bar {kind}"),
-            *(svg.line((x(e), y - 6), (x(e), y + 6), f"cap {kind}") for e in (seen.low, seen.high)),
-            f'<circle class="fill {kind}" cx="{x(seen.median)}" cy="{y:g}" r="5"/>',
-            svg.text((right + 16, y + 4), f"{words} {side}", kind=loud),
-        ]
-        parts.append(svg.hover(f"{name}: {words}, {side}", marks, name))
-    return svg.drawing("interval of each process against the margin", (WIDTH, bottom + 26), parts)
+    head, margin = view.statistics["speedup"], view.margin
+    found = [(f"process {lap.process}", lap.seen) for lap in view.races if lap.seen]
+    if head is not None:
+        found.append(("claimed", Interval(head["low"], head["median"], head["high"])))
+    rows = []
+    for name, seen in found:
+        says, kind = "undecided", "lost"
+        if seen.low > margin:
+            says, kind = "past the margin", "good"
+        elif seen.high < margin:
+            says, kind = "below the margin", "bad"
+        rows.append(Bar(name, seen, says, kind, name == "claimed"))
+    lines = [(1.0, "host", "one"), (margin, "margin", "limit")]
+    return forest(rows, lines, "interval of each process against the margin")
+
+
+def nulls(view: EvidenceView) -> str:
+    """Each process's interval of the host against itself: does it contain 1, and is it narrow?"""
+    width = float(view.thresholds["null_width"])
+    rows = []
+    for lap in view.nulls:
+        if lap.seen is None:
+            continue
+        narrow = lap.seen.high < lap.seen.low * width
+        inside = lap.seen.low <= 1.0 <= lap.seen.high
+        says = f"width {lap.seen.high / lap.seen.low:.4f}"
+        says += "" if narrow else f", not below {width:g}"
+        says += "" if inside else ", without 1"
+        kind = "good" if narrow and inside else "bad"
+        rows.append(Bar(f"process {lap.process}", lap.seen, says, kind))
+    return forest(rows, [(1.0, "the same arm", "one")], "null control of each process")
 
 
 def _running(times: Sequence[int], reach: int = 4) -> list[float]:
@@ -202,6 +188,14 @@ def _foreign(lap: Lap, panel: Panel, limit: float, top: float) -> Iterator[str]:
     yield svg.line((panel.left, y(limit)), (panel.right, y(limit)), "limit")
 
 
+def _moved(lap: Lap) -> str:
+    """What was detected about time: how far the host moved, and whether the ratio did."""
+    moved = lap.diagnosis.get("drift")
+    words = "too short to tell drift" if moved is None else f"host moved {moved:.3f} ×"
+    words += " (drift)" if lap.diagnosis.get("drifted") else ""
+    return words + (" · RATIO SHIFTED" if lap.diagnosis.get("shifted") else "")
+
+
 def drift(view: EvidenceView) -> str:
     """Times of both arms in the order of time, and what others used of the machine meanwhile."""
     if not view.races:
@@ -215,21 +209,24 @@ def drift(view: EvidenceView) -> str:
         base = panel.bottom - 58
         upper = Panel(panel.left, panel.right, panel.top, base, panel.pairs)
         y = LinearScale.around(bulk(all_times), base, panel.top)
-        parts += _axis(upper, y, index % _COLUMNS == 0)
+        parts += _axis(upper, y, index % _COLUMNS == 0, 26.0)
         for arm, name, shape in ((0, "host", "dots"), (1, "treated", "squares")):
             times = [pair[arm] for pair in lap.pairs]
             points = [(panel.x(i), y(t / 1e6)) for i, t in enumerate(times)]
-            line = " ".join(
-                f"{panel.x(i):g},{y(t / 1e6):g}" for i, t in enumerate(_running(times))
-            )
-            title = f"{name}, process {lap.process}: median {median(list(map(float, times))) / 1e6:.3f} ms"
-            marks = [dots(points, f"{shape} {name}"), f'<polyline class="trace {name}" points="{line}"/>']
+            line = " ".join(f"{panel.x(i):g},{y(t / 1e6):g}" for i, t in enumerate(_running(times)))
+            if not times:
+                continue
+            middle = median([float(t) for t in times]) / 1e6
+            title = f"{name}, process {lap.process}: median {middle:.3f} ms"
+            marks = [
+                dots(points, f"{shape} {name}"),
+                f'<polyline class="trace {name}" points="{line}"/>',
+            ]
             parts.append(svg.hover(title, marks, f"{name} {lap.process}"))
         parts += _foreign(lap, panel, limit, base + 12)
         bottoms.append(panel.bottom)
-        moved = lap.diagnosis.get("drift")
-        words = "too short to tell drift" if moved is None else f"host, last quarter ÷ first: {moved:.3f}"
-        parts.append(svg.text((panel.left, panel.top - 9), f"process {lap.process} · {words}", kind="loud"))
+        name = f"process {lap.process} · {_moved(lap)}"
+        parts.append(svg.text((panel.left, panel.top - 9), name, kind="loud"))
         note = "ms a step; below, load of others by block" if index == 0 else "pairs →"
         parts.append(svg.text((panel.left, panel.bottom + 18), note, kind="note"))
     return svg.drawing("times of both arms in the order of time", _size(drawn, 28), parts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from flashrt.release.matrix import label, matrix, said
 from flashrt.release.resolve import resolve
 from flashrt.release.source import Body, short
 from flashrt.report import page, safe_text, table
+from flashrt.report.forest import STYLE
 from flashrt.report.table import Table
 from flashrt_runtime.reason import Because
 
@@ -60,9 +61,9 @@ def evidence_table(receipt: Body) -> Table:
     return Table(("statistic", "value"), rows, "evidence, in ratios of host to treated time")
 
 
-def _parts(receipts: Sequence[Body]) -> list[tuple[str, str, list[Table]]]:
+def _parts(receipts: Sequence[Body], revoked: Iterable[str]) -> list[tuple[str, str, list[Table]]]:
     """Title, standing and tables of each receipt, live ones first."""
-    dead = resolve(receipts).dead
+    dead = resolve(receipts, revoked).dead
     parts = []
     for receipt in sorted(receipts, key=lambda r: (r["digest"] in dead, label(r["cell"]))):
         verdict = receipt["verdict"]
@@ -77,24 +78,25 @@ def _parts(receipts: Sequence[Body]) -> list[tuple[str, str, list[Table]]]:
     return parts
 
 
-def report_html(receipts: Sequence[Body]) -> str:
-    """A static, self-contained page."""
-    found = matrix(receipts)
+def report_html(receipts: Sequence[Body], revoked: Collection[str] = ()) -> str:
+    """A static, self-contained page. ``revoked`` receipts were withdrawn by their author."""
+    found = matrix(receipts, revoked=revoked)
     body = [
         f"<p>{safe_text.html(found.promise())}</p>",
-        page.intervals(found.rows),
-        table.html(found.table()),
+        f"<style>{STYLE}</style>",
+        f'<div class="wide">{page.intervals(found.rows)}</div>',
+        f'<div class="wide">{table.html(found.table())}</div>',
     ]
-    for title, standing, tables in _parts(receipts):
+    for title, standing, tables in _parts(receipts, revoked):
         body.append(f"<h2>{safe_text.html(title)}</h2>\n<p>{safe_text.html(standing)}</p>")
         body += [table.html(t) for t in tables]
     return page.document(_TITLE, body)
 
 
-def report_markdown(receipts: Sequence[Body]) -> str:
+def report_markdown(receipts: Sequence[Body], revoked: Collection[str] = ()) -> str:
     """The same as Markdown."""
-    body = [f"# {_TITLE}\n", page.matrix_markdown(matrix(receipts))]
-    for title, standing, tables in _parts(receipts):
+    body = [f"# {_TITLE}\n", page.matrix_markdown(matrix(receipts, revoked=revoked))]
+    for title, standing, tables in _parts(receipts, revoked):
         body.append(f"## {safe_text.markdown(title)}\n\n{safe_text.markdown(standing)}\n")
         body += [table.markdown(t) for t in tables]
     return "\n".join(body)

@@ -40,7 +40,8 @@ class LinearScale:
         """Multiples of one round step, at least ``apart`` pixels from each other."""
         step = self._step(apart)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [round(i * step, 12) for i in range(first, last + 1)]
+        found = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+        return [value for value in found if self.holds(value)]
 
     def said(self, value: float, apart: float = 40.0) -> str:
         """A tick in digits: as many as the step has, on every tick the same."""

@@ -91,7 +91,7 @@ def require_held(statistic: Statistic, held: frozenset[Statistic], subject: str)
 
 
 def _installed() -> Callable[[Seam], bool]:
-    from flashrt_runtime.impl_loader import manifests
+    from flashrt_runtime.impl_loader import structures
 
-    structures = {manifest.structure for manifest in manifests()}
-    return lambda seam: seam.structure in structures
+    able = structures()
+    return lambda seam: seam.structure in able

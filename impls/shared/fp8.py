@@ -29,18 +29,26 @@ def pack(weight: torch.Tensor, activation: float) -> list[torch.Tensor]:
     return [levels, scale * activation, scale.new_full((1,), 1.0 / activation)]
 
 
-def product(x: torch.Tensor, packed: list[torch.Tensor], how: str) -> torch.Tensor:
-    """Round ``x`` [M, K] to e4m3 at the static scale and multiply: [M, N] float32.
+def emit(y: torch.Tensor, reciprocal: torch.Tensor) -> torch.Tensor:
+    """``y`` [..., D] float32 as e4m3 under a static scale, of which ``reciprocal`` [1] is 1/scale.
 
-    A value beyond the calibrated range is clamped to it; a row with a NaN or an infinity comes
-    out as NaN.
+    A value beyond the calibrated range is clamped to it; a NaN or an infinity comes out as NaN.
+    """
+    clamped = (y * reciprocal).clamp(-LARGEST, LARGEST)
+    return (clamped + (y - y)).to(torch.float8_e4m3fn)
+
+
+def product(x: torch.Tensor, packed: list[torch.Tensor], how: str) -> torch.Tensor:
+    """``x`` [M, K] at the static e4m3 scale, multiplied: [M, N] float32.
+
+    A float ``x`` is rounded here; an e4m3 one was, by a producer bound for this very scale. A value
+    beyond the calibrated range is clamped to it; a row with a NaN or an infinity comes out as NaN.
     """
     levels, scale, reciprocal = packed
-    nothing = (x - x).sum(-1, keepdim=True)
-    clamped = (x * reciprocal).clamp(-LARGEST, LARGEST)
-    steps = realised(clamped.to(torch.float8_e4m3fn).to(torch.float32))
+    taken = x if x.dtype == torch.float8_e4m3fn else emit(x, reciprocal)
+    steps = realised(taken.to(torch.float32))
     if how == "widen":
         total = F.linear(steps, levels.to(torch.float32))
     else:
         total = rows_product(steps, levels)
-    return total * scale + nothing
+    return total * scale

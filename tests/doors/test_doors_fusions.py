@@ -38,7 +38,7 @@ class Seen(nn.Module):
         return self.head(torch.nn.functional.gelu(self.patches(x)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("scheme", ["none", "bf16_structural"])
 def test_whole_patches_are_one_product(dtype: torch.dtype, scheme: str) -> None:
     torch.manual_seed(0)
@@ -57,14 +57,17 @@ def test_whole_patches_are_one_product(dtype: torch.dtype, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["none", "bf16_structural"])
-def test_a_bf16_host_gets_its_packed_projections(llama, scheme: str) -> None:
-    model = llama().to(torch.bfloat16)
+@pytest.mark.parametrize(("dtype", "impl"), [("bfloat16", "cpu_bf16"), ("float16", "cpu_fp16")])
+def test_a_half_precision_host_gets_its_packed_projections(
+    llama, scheme: str, dtype: str, impl: str
+) -> None:
+    model = llama().to(getattr(torch, dtype))
     tokens = torch.arange(8)[None]
     expected = model(tokens).logits
     plan = structures.auto_swaps(model, lambda: model(tokens), scheme=scheme)
     bound = plan.precision_spec.bound
-    assert {seam.impl for seam in bound.values()} == {("cpu_bf16", "general")}
-    assert {w.dtype for seam in bound.values() for w in seam.weights.values()} == {"bfloat16"}
+    assert {seam.impl for seam in bound.values()} == {(impl, "general")}
+    assert {w.dtype for seam in bound.values() for w in seam.weights.values()} == {dtype}
     handle = swap.attach(model, plan.swaps, on_guard_fail="raise")
     seen = model(tokens).logits
     assert handle.summary()["clean"]

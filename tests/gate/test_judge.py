@@ -139,7 +139,7 @@ def test_no_frame_is_no_parity(evidence, gate):
     ],
 )
 def test_bands_of_agreement(evidence, gate, agree, band, state):
-    verdict = judge(each(evidence, top1_agree=agree), gate.record())
+    verdict = judge(each(evidence, top1_agree=agree, near_ties=0), gate.record())
     assert (verdict["band"], verdict["state"]) == (band, state)
     assert names(verdict) == (["BAND_LOW"] if band == "low" else [])
 
@@ -149,7 +149,7 @@ def test_the_worse_of_both_parity_runs_counts(evidence, gate):
         window["top1_agree"] = 56
     verdict = judge(evidence, gate.record())
     assert verdict["band"] == "warn"
-    assert verdict["statistics"]["parity"]["top1_agreement"] == 0.875
+    assert verdict["statistics"]["parity"]["top1_strict"] == 0.875
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,17 @@ def test_a_low_band_is_certified_only_under_a_floor_on_its_own_metric(factory, e
 
 @pytest.mark.parametrize(
     "floors",
-    [{"top1_agreement": 0.97}, {"kl_mean": 1e-4}, {"max_abs": 0.5}, {"perplexity_ratio": 1.001}],
+    [
+        {"top1_agreement": 0.99},
+        {"top1_strict": 0.97},
+        {"worst_value": 0.99},
+        {"cosine": 0.9999},
+        {"kl_mean": 1e-4},
+        {"kl_max": 1e-4},
+        {"max_abs": 0.5},
+        {"perplexity_ratio": 1.001},
+        {"token_identity": 0.0},
+    ],
 )
 def test_a_floor_that_is_not_met_is_unknown(factory, evidence, floors):
     verdict = judge(evidence, factory.thresholds(floors=floors).record())

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from flashrt.gate.metrics import SCALE_BOUNDS
 from flashrt.gate.reading import Malformed
 from flashrt.gate.thresholds import read_thresholds
 from flashrt.race.decision import Narrow, PastMargin
+from flashrt.race.protocol import Protocol
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -61,6 +64,37 @@ def test_rules_carry_the_thresholds(factory):
     race, null = gate.race_rule(10.0), gate.null_rule(10.0, 40)
     assert race.question == PastMargin(1.05)
     assert null.question == Narrow(1.05)
-    assert race.alpha == null.alpha == gate.alpha_look
+    assert race.alpha == null.alpha == gate.alpha_series
+    assert race.protocol is null.protocol is gate.protocol
     assert (race.budget_s, null.budget_pairs) == (10.0, 40)
-    assert gate.alpha_look * 2 == factory.thresholds(margin=1.05).alpha_look
+    assert gate.alpha_series * 2 == factory.thresholds(margin=1.05).alpha_series
+
+
+def test_cells_that_are_asked_for_together_share_the_error_rate(factory):
+    assert factory.thresholds(cells=4).alpha * 4 == factory.thresholds().alpha
+
+
+def test_a_record_of_the_first_protocol_names_neither_it_nor_bounds_of_scale(factory):
+    first = replace(factory.thresholds(), protocol=Protocol.EVEN, looks=Protocol.EVEN.looks)
+    body = json.loads(json.dumps(first.record()))
+    assert not {"protocol", "scale_bounds"} & set(body)
+    assert read_thresholds(body) == first
+    assert first.scale_bounds == SCALE_BOUNDS
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"protocol": 1}, "protocol"),
+        ({"protocol": 99}, "protocol"),
+        ({"protocol": True}, "protocol"),
+        ({"scale_bounds": [1.1, 1.2]}, "scale_bounds"),
+        ({"scale_bounds": [0.0, 2.0]}, "scale_bounds"),
+        ({"scale_bounds": [0.9]}, "scale_bounds"),
+        ({"scale_bounds": None}, "scale_bounds"),
+    ],
+)
+def test_a_version_or_bounds_that_cannot_be_are_named(factory, changes, path):
+    with pytest.raises(Malformed) as caught:
+        read_thresholds({**factory.thresholds().record(), **changes})
+    assert caught.value.path.startswith(f"$.thresholds.{path}")

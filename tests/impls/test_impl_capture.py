@@ -42,7 +42,7 @@ class Layers(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Outputs of all bodies, seam by seam."""
-        return [body(x) for layer in self.layers for body in layer]
+        return [body(x).to(x.dtype) for layer in self.layers for body in layer]
 
 
 def dtype_of(manifest: loader.Manifest) -> torch.dtype:
@@ -77,6 +77,8 @@ def test_survives_capture_once_per_seam(manifest: loader.Manifest, bind_case: An
     close = (
         {"rtol": 1e-4, "atol": 1e-4} if x.dtype == torch.float32 else {"rtol": 2e-2, "atol": 0.2}
     )
+    if any(form.wire_out for form in manifest.forms):
+        close = {"rtol": 0.126, "atol": 0.01}  # one step of e4m3: a rounding may fall either way
     with torch.no_grad():
         step = torch.compile(layers, backend=backend, fullgraph=True, dynamic=False)
         captured = step(x)
@@ -164,7 +166,8 @@ def test_the_fbgemm_product_survives_capture() -> None:
 
 
 def test_packed_siblings_survive_capture(bind_case: Any) -> None:
-    manifest = next(m for m in CPU if m.backend == "cpu_fp32")
+    served = ("qkv_pack@1", "cpu_fp32")
+    manifest = next(m for m in CPU if (m.structure, m.backend) == served)
     seams = seams_of(manifest, 2, bind_case)
     layers = Layers(seams)
     x = torch.randn(2, 64)

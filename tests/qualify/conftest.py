@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from flashrt.gate.integrity import REQUIRED
 from flashrt.gate.thresholds import read_thresholds
 from flashrt.qualify.job import Job
 from flashrt.qualify.prepare import Prepared, prepare
 from flashrt.qualify.request import Budget, CellRequest
-from flashrt.qualify.run import Run, Stated, now
+from flashrt.qualify.run import Run, Stated, now, qualify
+from flashrt.receipt.spec_gates import catalog_gates
 from flashrt.receipt.store import Store
+from flashrt.receipt.verify import verify
 
 FACTORY = Path(__file__).parent.parent / "receipt" / "receipt_factory.py"
 WORDS = [f"w{i}" for i in range(90)]
@@ -175,3 +178,27 @@ def run_of(prepared: Prepared, tmp_path: Path) -> Callable[..., Run]:
         return Run(prepared, store or Store(tmp_path / "store"), budget, Stated(**stated), now())
 
     return make
+
+
+@pytest.fixture
+def judged(run_of: Callable[..., Run], fake: FakeProcess) -> Callable[[dict[str, Any]], list[Any]]:
+    """``judged(seen)``: the verdict's reasons when a first process saw this of its arm's integrity.
+
+    The other processes looked for everything and saw nothing.
+    """
+
+    def verdict(seen: dict[str, Any]) -> list[Any]:
+        def spoil(fragment: dict[str, Any]) -> None:
+            first = fragment["process"] == 0
+            body = seen if first else {"looked_for": sorted(REQUIRED), "findings": []}
+            fragment["integrity"] = {"process": fragment["process"], **body}
+
+        fake.change = spoil
+        cell = CellRequest.parse("fp16_weight@decode")
+        (result,) = qualify(run_of(), (cell,), lambda text: None, fake)
+        assert verify(result.receipt, catalog_gates) == []
+        assert result.state == ("unknown" if result.because else "certified_fast")
+        assert result.gate_failed is bool(seen["findings"])
+        return list(result.because)
+
+    return verdict

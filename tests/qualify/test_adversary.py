@@ -113,7 +113,7 @@ def measured(host: nn.Module, how: str, path: str, width: int = WIDTH) -> dict[s
     handle = attach(arm, [swap(how, arm, path, width)])
     stage = stage_of(arm)
     found: dict[str, Any] = {
-        "poison": poison(stage, two_steps(frames, 1), 1),
+        "poison": poison(stage, two_steps(frames, 1), 1, CONTEXT),
         "windows": [
             distribution_window("frame", expected, logits_of(stage, frame[:-1], 1), frame[1:])
             for expected, frame in zip(reference, frames, strict=True)

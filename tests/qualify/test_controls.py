@@ -1,14 +1,12 @@
-"""Controls see through a replay that does no work, and the feed never repeats a sample."""
+"""Controls see through a replay that does no work."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import pytest
 import torch
 
 from flashrt.qualify.controls import empty_control, poison, tensor_digest, two_steps
-from flashrt.qualify.feed import Feed, logits_of
+from flashrt.qualify.feed import logits_of
 from flashrt_runtime.capture import capture
 
 ROWS, VOCABULARY = 4, 11
@@ -38,13 +36,13 @@ def stage_of(step, rows=ROWS):
 
 
 def test_an_honest_step_writes_its_outputs_and_reads_its_inputs():
-    found = poison(stage_of(honest()), TOKENS, ROWS)
+    found = poison(stage_of(honest()), TOKENS, ROWS, 32)
     assert found == {"outputs_rewritten": True, "inputs_honoured": True}
 
 
 def test_a_replay_that_does_nothing_shows_the_poison():
     kept = honest()(TOKENS[None, :ROWS], torch.arange(ROWS))
-    found = poison(stage_of(lambda token_ids, positions: kept), TOKENS, ROWS)
+    found = poison(stage_of(lambda token_ids, positions: kept), TOKENS, ROWS, 32)
     assert found == {"outputs_rewritten": False, "inputs_honoured": False}
 
 
@@ -56,7 +54,7 @@ def test_a_step_that_remembers_its_first_answer_ignores_new_inputs():
             answers.append(honest()(token_ids, positions))
         return answers[0].clone()
 
-    found = poison(stage_of(memoise), TOKENS, ROWS)
+    found = poison(stage_of(memoise), TOKENS, ROWS, 32)
     assert found["inputs_honoured"] is False
 
 
@@ -64,7 +62,7 @@ def test_a_step_that_ignores_its_inputs_is_seen():
     def ignore(token_ids, positions):
         return honest()(torch.zeros_like(token_ids), positions)
 
-    found = poison(stage_of(ignore), TOKENS, ROWS)
+    found = poison(stage_of(ignore), TOKENS, ROWS, 32)
     assert found == {"outputs_rewritten": True, "inputs_honoured": False}
 
 
@@ -72,7 +70,7 @@ def test_a_step_that_returns_nan_neither_rewrites_nor_honours():
     def nan(token_ids, positions):
         return honest()(token_ids, positions) * float("nan")
 
-    found = poison(stage_of(nan), TOKENS, ROWS)
+    found = poison(stage_of(nan), TOKENS, ROWS, 32)
     assert found == {"outputs_rewritten": False, "inputs_honoured": False}
 
 
@@ -92,7 +90,7 @@ def test_text_that_repeats_itself_does_not_accuse_an_honest_step(frames):
     assert steps.numel() == 2 * ROWS
     assert torch.equal(steps[:ROWS], frames[0][:ROWS])
     assert not torch.equal(steps[:ROWS], steps[ROWS:])
-    assert poison(stage_of(honest()), steps, ROWS)["inputs_honoured"] is True
+    assert poison(stage_of(honest()), steps, ROWS, 32)["inputs_honoured"] is True
 
 
 def test_one_row_steps_differ_too():
@@ -120,38 +118,21 @@ def test_a_digest_sees_bytes_shape_and_dtype():
     assert tensor_digest(torch.tensor(0.0)) != tensor_digest(torch.tensor(-0.0))
 
 
-@pytest.mark.parametrize(("rows", "context"), [(1, 32), (4, 32), (4, 5), (8, 8)])
-def test_consecutive_samples_differ_and_stay_inside_the_cache(rows, context):
-    frames = [torch.randperm(90)[:33] for _ in range(3)]
-    feed = Feed(frames, rows, context)
-    seen = [feed.turn() for _ in range(50)]
-    for tokens, positions in seen:
-        assert tuple(tokens.shape) == (1, rows)
-        assert int(positions[0]) >= 0
-        assert int(positions[-1]) < context
-        assert positions.diff().eq(1).all()
-    for (tokens, positions), (others, places) in pairwise(seen):
-        assert not (torch.equal(tokens, others) and torch.equal(positions, places))
-        assert not torch.equal(tokens, others)
+@pytest.mark.parametrize("kept", ["first token", "tokens", "positions"])
+def test_a_step_that_keeps_its_answer_by_a_part_of_its_inputs_is_seen(kept):
+    answers = {}
+
+    def memoise(token_ids, positions):
+        parts = {"first token": token_ids[0, :1], "tokens": token_ids, "positions": positions}
+        return answers.setdefault(str(parts[kept]), honest()(token_ids, positions)).clone()
+
+    found = poison(stage_of(memoise), TOKENS, ROWS, 32)
+    assert found == {"outputs_rewritten": True, "inputs_honoured": False}
 
 
-def test_a_feed_walks_the_second_half_and_uses_every_real_token():
-    frames = [torch.arange(10), torch.arange(10, 18)]
-    feed = Feed(frames, 3, 20)
-    turns = [feed.turn() for _ in range(6)]
-    assert torch.cat([t[0][0] for t in turns]).tolist() == list(range(18))
-    assert turns[0][1].tolist() == [8, 9, 10]
-
-
-def test_loading_writes_the_same_inputs_into_every_stage_given():
-    stages = [stage_of(honest()), stage_of(honest())]
-    feed = Feed([TOKENS], ROWS, 32)
-    feed.load(stages)
-    first = [s.windows["token_ids"].clone() for s in stages]
-    assert torch.equal(first[0], first[1])
-    assert torch.equal(first[0], TOKENS[None, :ROWS])
-    feed.load(stages[:1])
-    assert not torch.equal(stages[0].windows["token_ids"], first[0])
+def test_positions_are_left_alone_where_the_cache_has_no_room():
+    found = poison(stage_of(honest()), TOKENS, ROWS, ROWS)
+    assert found == {"outputs_rewritten": True, "inputs_honoured": True}
 
 
 def test_a_frame_is_fed_in_whole_steps_from_its_start():

@@ -45,7 +45,8 @@ def test_cells_share_a_null_race_only_under_the_same_rule(job, monkeypatch):
 
 def group_of(job: Job) -> Any:
     shared: dict[str, Any] = {"empty_control": {}, "judged": [], "dtype_hosts": []}
-    return SimpleNamespace(job=job, shared=shared, nulls={c.label: {"n": 1} for c in CELLS})
+    nulls = {c.label: SimpleNamespace(series={"n": 1}) for c in CELLS}
+    return SimpleNamespace(job=job, shared=shared, nulls=nulls)
 
 
 @pytest.mark.parametrize("reason", [Reason.UNCAPTURABLE, Reason.SHAPE, Reason.BINDING])

@@ -177,10 +177,10 @@ def test_every_later_attempt_lists_the_earlier_ones_and_may_spend_less(run_of, f
     live = run.store.live(third.receipt["cell_digest"])
     assert live is not None
     assert live["digest"] == third.receipt["digest"]
-    alphas = [plan_cells(r, (DECODE,))[0][0].thresholds.alpha_look for r in (run_of(), run)]
+    alphas = [plan_cells(r, (DECODE,))[0][0].thresholds.alpha_series for r in (run_of(), run)]
     assert alphas[0] == alphas[1]  # the same store: both see all three attempts
     other = run_of(store=Store(run.store.root / "other"))
-    assert plan_cells(other, (DECODE,))[0][0].thresholds.alpha_look == 8 * alphas[0]
+    assert plan_cells(other, (DECODE,))[0][0].thresholds.alpha_series == 8 * alphas[0]
 
 
 def test_two_that_wrote_at_once_are_superseded_and_revoked_by_the_next(run_of, fake):

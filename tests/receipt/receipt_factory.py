@@ -11,7 +11,8 @@ from typing import Any
 from flashrt.gate.thresholds import SpecGates, Thresholds, declare
 from flashrt.race.measure import race
 from flashrt.race.null import null_race
-from flashrt.receipt.build import build_receipt
+from flashrt.receipt.build import build_receipt, build_unmeasured
+from flashrt_runtime.reason import Because, Reason
 
 RACE = Path(__file__).parent.parent / "race" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("simulated_machine", RACE)
@@ -61,6 +62,7 @@ def window(frame: str, **changes: Any) -> dict[str, Any]:
         "scale": 1.002,
         "nonfinite": 0,
         "distinct": 41,
+        "treated": digest(f"logits of {frame}"),
         "nll_host_sum": 230.5,
         "nll_treated_sum": 231.25,
         **changes,
@@ -171,7 +173,7 @@ def cell(**changes: Any) -> dict[str, Any]:
             "threads": 2,
         },
         "shape": {"phase": "decode", "batch": 1, "rows": 1, "context": 256},
-        "software": {"torch": "2.13.0+cpu"},
+        "software": {"torch": "2.13.0+cpu", "flashrt": "0.1.0"},
         "form": ["compile"],
         "calibration": digest("calibration"),
         **changes,
@@ -233,3 +235,15 @@ def receipt(gate: Thresholds | None = None, **changes: Any) -> dict[str, Any]:
         **changes,
     }
     return build_receipt(**parts)
+
+
+def unmeasured(kind: str = "preflight") -> dict[str, Any]:
+    return build_unmeasured(
+        kind=kind,
+        cell=None,
+        request={"device": "sm90"},
+        execution=execution(processes=0),
+        reasons=[Because(Reason.ARCH_ABSENT, "no such device here", "sm90")],
+        environment=evidence(processes=0)["environment"],
+        checks=[{"name": "compile", "subject": "k", "outcome": "passed", "detail": ""}],
+    )

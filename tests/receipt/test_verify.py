@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flashrt.document.canonical import seal
-from flashrt.receipt.build import build_unmeasured, cell_digest
+from flashrt.gate.judge import judge
+from flashrt.receipt.build import cell_digest
 from flashrt.receipt.compare import differences
 from flashrt.receipt.verify import verify
-from flashrt_runtime.reason import Because, Reason
+from flashrt_runtime.reason import Reason
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,23 @@ def set_at(path, value):
             "$.evidence.parity.before[0].positions",
         ),
         (set_at(("workload", "frames", 0, "id"), "ca01/0"), "$.workload.held_out"),
+        (set_at(("workload", "held_out", 1, "id"), "ca01/0"), "$.workload.held_out"),
+        (set_at(("evidence", "environment", "cpu"), "Another CPU"), "$.evidence.environment.cpu"),
+        (set_at(("cell", "device", "name"), "Another CPU"), "$.evidence.environment.cpu"),
+        (
+            set_at(("evidence", "environment", "packages", "torch"), "2.0.0"),
+            "$.evidence.environment.packages.torch",
+        ),
+        (set_at(("cell", "software", "flashrt"), "9.9"), "$.execution.tool_version"),
+        (
+            set_at(("execution", "backend", "library"), "torch 2.0.0"),
+            "$.execution.backend.library",
+        ),
+        (set_at(("evidence", "path", 1, "replays"), 7), "$.evidence.path[1].replays"),
+        (
+            set_at(("evidence", "dtype_hosts", 0, "dtype"), "float32"),
+            "$.evidence.dtype_hosts[0].dtype",
+        ),
     ],
 )
 def test_facts_that_contradict_each_other_are_named(body, factory, change, subject):
@@ -115,21 +133,75 @@ def test_an_attempt_listed_twice_is_named(factory):
     assert found(body, factory) == [(Reason.CONFLICT, "$.attempts")]
 
 
+def attempt(name, ended, factory):
+    return {"digest": factory.digest(name), "state": "unknown", "ended_at": ended}
+
+
+def test_attempts_are_listed_oldest_first_and_ended_before_this_one(factory):
+    gate = factory.thresholds(attempt=3)
+    old, new = (attempt(day, f"2026-01-{day}T12:00:00Z", factory) for day in ("29", "30"))
+    assert found(factory.receipt(gate, attempts=[old, new]), factory) == []
+    turned = factory.receipt(gate, attempts=[new, old])
+    assert found(turned, factory) == [(Reason.CONFLICT, "$.attempts[0].ended_at")]
+    later = attempt("later", "2027-01-01T00:00:00Z", factory)
+    ahead = factory.receipt(gate, attempts=[old, later])
+    assert found(ahead, factory) == [(Reason.CONFLICT, "$.attempts[1].ended_at")]
+
+
+def test_an_attempt_that_ended_at_no_time_is_named(factory):
+    never = attempt("never", "2026-99-01T00:00:00Z", factory)
+    body = factory.receipt(factory.thresholds(attempt=2), attempts=[never])
+    assert found(body, factory) == [(Reason.CONFLICT, "$.attempts")]
+
+
+def test_a_receipt_is_superseded_or_withdrawn_but_not_both(factory):
+    old = attempt("old", "2026-01-30T12:00:00Z", factory)
+    gate = factory.thresholds(attempt=2)
+    both = {"supersedes": old["digest"], "revokes": [old["digest"]]}
+    body = factory.receipt(gate, attempts=[old], **both)
+    assert found(body, factory) == [(Reason.CONFLICT, "$.revokes")]
+
+
+def test_another_device_than_the_cpu_says_nothing_about_the_cpu(body, factory):
+    body["cell"]["device"] |= {"class": "cuda", "arch": "9.0", "name": "A GPU", "threads": 0}
+    assert found(body, factory) == []
+
+
+def test_a_fact_that_could_not_be_read_contradicts_nothing(body, factory):
+    body["evidence"]["environment"] |= {"cpu": None, "packages": {}}
+    assert found(body, factory) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"scale_bounds": [0.5, 1.4142]}, True),
+        ({"scale_bounds": [0.7071, 2.0]}, True),
+        ({"scale_bounds": [0.9, 1.1]}, False),
+        ({"scale_bounds": None}, True),
+        ({"protocol": None, "scale_bounds": None}, False),
+        ({"protocol": None}, True),
+    ],
+)
+def test_bounds_of_scale_may_be_narrowed_and_only_the_first_protocol_names_none(
+    body, factory, change, named
+):
+    for name, value in change.items():
+        body["thresholds"][name] = value
+        if value is None:
+            del body["thresholds"][name]
+    body["verdict"] = judge(body["evidence"], body["thresholds"])
+    subjects = {s for reason, s in found(body, factory) if reason is Reason.THRESHOLD}
+    assert ("$.thresholds.scale_bounds" in subjects) is named
+
+
 def test_a_fraction_of_a_second_is_later_than_none(body, factory):
     body["execution"].update(started_at="2026-01-31T12:00:05Z", ended_at="2026-01-31T12:00:05.5Z")
     assert found(body, factory) == []
 
 
 def test_a_record_without_a_measurement_verifies_and_cannot_claim(factory):
-    record = build_unmeasured(
-        kind="preflight",
-        cell=None,
-        request={"device": "sm90"},
-        execution=factory.execution(processes=0),
-        reasons=[Because(Reason.ARCH_ABSENT, "no such device here", "sm90")],
-        environment=factory.evidence()["environment"],
-        checks=[{"name": "compile", "subject": "k", "outcome": "passed", "detail": ""}],
-    )
+    record = factory.unmeasured()
     assert verify(record, factory.gates) == []
     forged = copy.deepcopy(record)
     forged["verdict"]["state"] = "certified_fast"
@@ -140,7 +212,7 @@ def test_a_record_without_a_measurement_verifies_and_cannot_claim(factory):
 
 
 def test_the_cell_s_digest_is_checked(body, factory):
-    body["cell"]["device"]["name"] = "Another CPU"
+    body["cell"]["device"]["arch"] = "aarch64"
     reasons = verify(seal(body), factory.gates)
     assert [(b.reason, b.subject) for b in reasons] == [(Reason.DIGEST, "$.cell_digest")]
 

@@ -12,7 +12,7 @@ import pytest
 from flashrt.document.canonical import canonical_bytes, sha256
 from flashrt.gate.judge import judge
 from flashrt.gate.thresholds import SpecGates, Thresholds
-from flashrt.race.decision import Decision, interval
+from flashrt.race.decision import Decision
 from flashrt.race.series import Block, Order, Series, Stopped, ratios
 from flashrt.receipt.build import attempt_record
 from flashrt.receipt.store import Store
@@ -34,8 +34,7 @@ def race(rule: Any, host_ns: int, treated_ns: int) -> dict[str, Any]:
             order = (Order.ABBA, Order.BAAB)[index % 2]
             blocks.append(Block((pair, pair), 0.0, True, order))
         looks = tuple(n for n in rule.looks if n <= look)
-        seen = interval(ratios(tuple(blocks)), rule.alpha)
-        if seen is not None and rule.question.ask(seen) is not Decision.OPEN:
+        if rule.consult(ratios(tuple(blocks)))[1] is not Decision.OPEN:
             return Series(tuple(blocks), looks, Stopped.DECIDED).record()
     return Series(tuple(blocks), looks, Stopped.BUDGET).record()
 

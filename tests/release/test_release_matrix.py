@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,15 @@ def test_pages_hold_the_matrix_and_run_nothing(make):
     ET.fromstring(intervals(found.rows))
     assert matrix_markdown(found).count("\n| ") == 1 + 1 + 2
     assert intervals([]) == ""
+
+
+def test_the_picture_has_the_margin_where_all_cells_have_the_same(make):
+    make.receipt()
+    (row,) = of_source(make.store).rows
+    assert row.record()["margin"] == 1.02
+    assert "margin 1.02" in intervals([row])
+    assert "certified_fast" in intervals([row])
+    assert "margin" not in intervals([row, replace(row, margin=1.5)])
 
 
 def test_report_says_all_a_receipt_says_and_escapes_it(make):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,29 @@ from safetensors.numpy import save
 from flashrt.document.canonical import seal, sha256
 
 FRAMES = 200
+
+
+def _load(name: str) -> ModuleType:
+    """A module of this folder that is no test."""
+    spec = spec_from_file_location(f"report_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def committed() -> ModuleType:
+    """This repository's receipts, and rough and hostile copies of them."""
+    return _load("committed")
+
+
+@pytest.fixture(scope="session")
+def browser() -> ModuleType:
+    """Headless Chromium."""
+    return _load("browser")
 
 
 def point(seam: str, name: str, column: np.ndarray, verdict: str, amax: float | None) -> dict:

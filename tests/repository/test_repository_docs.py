@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 REASONS = DOCS / "reasons"
 HEADINGS = ["What", "Why", "Example", "Fix"]
 PAGES = (
+    "attach",
     "architecture",
     "calibration",
     "catalog",

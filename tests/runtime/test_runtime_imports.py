@@ -15,9 +15,9 @@ ROOT = Path(flashrt_runtime.__file__).parent
 SOURCES = sorted(path for path in ROOT.rglob("*.py") if "impls" not in path.parts)
 # Everything that a module of the runtime may import, wherever the import stands.
 STDLIB = {
-    "__future__", "base64", "binascii", "collections", "ctypes", "dataclasses", "enum", "functools",
-    "hashlib", "importlib", "inspect", "json", "math", "operator", "os", "pathlib", "platform",
-    "re", "stat", "threading", "types", "typing", "warnings",
+    "__future__", "base64", "binascii", "collections", "contextlib", "ctypes", "dataclasses",
+    "enum", "functools", "hashlib", "importlib", "inspect", "json", "math", "operator", "os",
+    "pathlib", "platform", "re", "stat", "tempfile", "threading", "types", "typing", "warnings",
 }  # fmt: skip
 LIBRARIES = {"torch", "safetensors", "cryptography", "flashrt_runtime"}
 # Parts of allowed packages, and names, that can tell the time or reach out.
@@ -81,6 +81,8 @@ def test_importing_the_runtime_loads_nothing_of_what_it_must_not() -> None:
     code = (
         "import sys, flashrt_runtime, flashrt_runtime.swap, flashrt_runtime.activate, "
         "flashrt_runtime.release_reader, flashrt_runtime.trust, flashrt_runtime.capture, "
+        "flashrt_runtime.aot_form, flashrt_runtime.cudagraph_form, flashrt_runtime.segmented_form, "
+        "flashrt_runtime.fixed_iteration.normalise, flashrt_runtime.window_check, "
         "flashrt_runtime.facts, flashrt_runtime.decode.loop, flashrt_runtime.adapters.core, "
         "flashrt_runtime.adapters.sequence, flashrt_runtime.adapters.two_way, "
         "flashrt_runtime.adapters.vision, flashrt_runtime.adapters.gated_delta; "

@@ -22,6 +22,7 @@ def build() -> TinyHost:
         num_key_value_heads=1,
         head_dim=64,
         max_position_embeddings=64,
+        rms_norm_eps=1e-5,
         tie_word_embeddings=True,
     )
     model = instance(lambda: LlamaForCausalLM(config))
@@ -32,5 +33,5 @@ def build() -> TinyHost:
         forward=frozen(lambda: model(input_ids=tokens, use_cache=True)),
         binding="smollm2",
         source="transformers.LlamaForCausalLM",
-        note="kept: SmolLM2's 64-wide heads, three queries a key, tied head; small: width, layers",
+        note="kept: SmolLM2's epsilon, 64-wide heads, three queries a key, tied head; small: width, layers",
     )

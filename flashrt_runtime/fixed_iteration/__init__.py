@@ -1,0 +1,1 @@
+"""Hosts that refine a value in a fixed number of steps: init, K times step, readout."""

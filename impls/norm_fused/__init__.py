@@ -1,0 +1,1 @@
+"""Implementations of norm_fused."""
