@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jsonschema_rs
-
 from flashrt.binding.files import (
     below,
     impls_root,
@@ -20,13 +18,14 @@ from flashrt.binding.files import (
 from flashrt.binding.kinds import kind_of
 from flashrt.binding.reader import bindings_root, read_binding
 from flashrt.binding.shelf import Shelf
-from flashrt.document import schema
+from flashrt.document import meta, schema
 from flashrt.document.canonical import digest_of, object_of, parse_json
 from flashrt.document.problem import InputError, Problem
 from flashrt.document.read import read_regular, text_of
 from flashrt.document.yaml_source import Document, lines_of, load_yaml
 from flashrt.spec import impl_manifest, reader, retirement
-from flashrt.spec.lock import read_lock
+from flashrt.spec.lock import FILE as LOCK_FILE
+from flashrt.spec.lock import scan_lock
 from flashrt.spec.model import StructureSpec
 from flashrt.spec.registry import catalog_root, check_lock
 from flashrt.spec.trial import read_reference, try_reference
@@ -36,6 +35,8 @@ __all__ = ["Checked", "audit", "kind_of", "packaged"]
 
 # Enough for a receipt with its raw data; a parsed value takes about fifty times its text.
 JSON_BYTES = 8 * 1024 * 1024
+# A schema is written by hand; every violation of it is held at once.
+SCHEMA_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -117,22 +118,24 @@ def _check(path: Path, shelf: Shelf) -> Checked:
     try:
         if path.name.endswith(".schema.json"):
             kind = "schema"
-            problems = list(_schema(path))
+            problems = _placed(path, _schema(path))
         elif path.suffix == ".jsonl":
             kind = "ledger"
-            problems = list(_lines(path))
+            problems = schema.first(_lines(path))
         else:
             document = load_yaml(path) if path.suffix != ".json" else _json(path)
             kind = kind_of(document)
             if kind == "region_binding":
                 problems, notices = [], read_binding(document, shelf).notices
             else:
-                problems = schema.problems(document.value, kind, document)
+                # A lock's own check has the schema in it, so that a bad entry hides no other.
+                lock = kind == "digests_lock" and path.name == LOCK_FILE
+                problems = [] if lock else schema.problems(document.value, kind, document)
                 problems = problems or _meaning(path, kind, document, shelf)
                 problems = _placed(path, problems) if path.suffix == ".json" else problems
     except InputError as error:
         problems = list(error.problems)
-    return Checked(str(path), kind, tuple(problems), notices)
+    return Checked(str(path), kind, tuple(schema.first(problems)), notices)
 
 
 def _meaning(path: Path, kind: str, document: Document, shelf: Shelf) -> list[Problem]:
@@ -159,7 +162,7 @@ def _real(path: Path) -> Path:
 
 def _lock(path: Path) -> list[Problem]:
     found = check_lock(path.parent)
-    lock = read_lock(path.parent)
+    lock, _ = scan_lock(path.parent)
     if lock and path.resolve().parent == catalog_root().resolve():
         named = retirement.users(bindings_root(), impls_root())
         found += retirement.refused(lock, named, retirement.receipts(receipts_root()))
@@ -213,17 +216,6 @@ def _lines(path: Path) -> Iterator[Problem]:
             yield Problem(str(path), number, p.path, p.what, p.do, p.reason)
 
 
-def _schema(path: Path) -> Iterator[Problem]:
-    data = read_regular(path, JSON_BYTES)
-    value = object_of(data, str(path))
-    try:
-        jsonschema_rs.meta.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        yield _problem(str(path), error.message[:300], "see draft 2020-12 of JSON Schema")
-        return
-    except (ValueError, RecursionError) as error:
-        yield _problem(str(path), f"no JSON Schema: {error}"[:300], "see draft 2020-12")
-        return
-    name = path.name.removesuffix(".schema.json")
-    if value.get("$id") != f"urn:flashrt:schema:{name}:1":
-        yield _problem(str(path), f"$id is not urn:flashrt:schema:{name}:1", "they must agree")
+def _schema(path: Path) -> list[Problem]:
+    value = object_of(read_regular(path, SCHEMA_BYTES), str(path))
+    return meta.problems(value, path.name.removesuffix(".schema.json"), str(path))

@@ -44,8 +44,8 @@ def names(
 ) -> Iterator[Problem]:
     """Names the spec does not have under this variant, and names it needs and does not get.
 
-    ``what`` is slot, point, input or output. Only an output may be left out: one that is not
-    addressed is not proven.
+    ``what`` is slot, point, input or output. An output may be left out here: the proof reports each
+    one that is neither addressed nor said to be unseen.
     """
     known = {
         "slot": spec.slots,
@@ -89,7 +89,10 @@ def addressed(
     provisional binding, which nothing can run.
     """
     boundary = entry["boundary"]
+    some = live(spec.outputs, variant)
     given = {side: boundary.get(f"{side}s", {}) for side in ("input", "output")}
+    for name in boundary.get("unseen", {}):
+        yield from _unseen(document, f"{path}.boundary.unseen.{name}", name, given["output"], some)
     if not any(given.values()):
         plain = needed(spec, variant) == {"x"} and entry.get("adapter", "none") == "none"
         if not plain and "provisional" not in document.value:
@@ -102,6 +105,23 @@ def addressed(
     if not given["output"]:
         what = f"no output of {spec.id} is addressed, so nothing can be compared"
         yield _at(document, f"{path}.boundary", what, "add outputs")
+
+
+def _unseen(
+    document: Document,
+    where: str,
+    name: str,
+    outputs: Mapping[str, Any],
+    some: Mapping[str, TensorSpec],
+) -> Iterator[Problem]:
+    if base(name, some) not in some:
+        what = f"there is no output {name} under this variant to be unseen"
+        yield _at(document, where, what, suggest(name, some))
+    elif name in outputs:
+        yield _at(document, where, f"the output {name} is addressed too", "keep one of the two")
+    elif not outputs:
+        what = "no output is addressed, so the whole region would be unseen"
+        yield _at(document, where, what, "address an output")
 
 
 def _at(document: Document, path: str, what: str, do: str) -> Problem:

@@ -55,6 +55,7 @@ def build(document: Document, specs: Mapping[str, StructureSpec]) -> BindingSpec
             indices=_indices(entry),
             inputs=_addresses(entry, "inputs"),
             outputs=_addresses(entry, "outputs"),
+            unseen=dict(entry["boundary"].get("unseen", {})),
         )
     pipeline = None
     if "pipeline" in value:

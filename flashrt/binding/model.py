@@ -61,7 +61,8 @@ class RegionBinding:
     """One structure as one host realises it; every path may hold ``{i}``.
 
     ``inputs`` and ``outputs`` say where the host holds the boundary's tensors; they are empty where
-    the members' own first argument and results are the boundary. ``indices`` is the first one and
+    the members' own first argument and results are the boundary. ``unseen`` are outputs that the
+    host never shows, each with why: they cannot be proven. ``indices`` is the first one and
     the step to the next, where layers of one list differ; None for every index.
     """
 
@@ -77,6 +78,7 @@ class RegionBinding:
     adapter: Adapter = Adapter.NONE
     inputs: Mapping[str, Address] = field(default_factory=dict)
     outputs: Mapping[str, Address] = field(default_factory=dict)
+    unseen: Mapping[str, str] = field(default_factory=dict)
     indices: tuple[int, int] | None = None
 
     def at(self, indices: Sequence[int]) -> list[int]:
@@ -111,6 +113,7 @@ class RegionBinding:
                     for side, held in sides.items()
                     if held
                 },
+                **({"unseen": dict(self.unseen)} if self.unseen else {}),
             },
         }
 

@@ -1,22 +1,22 @@
-"""Proves a binding on its host: one real forward, and each region's reference on what it saw."""
+"""Proves a binding on its host: real forwards, and each region's reference on what they showed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashrt.binding.address import Address, Capture
-from flashrt.binding.boundary import base, live, needed
-from flashrt.binding.model import Adapter, BindingSpec, RegionBinding
-from flashrt.binding.resolver import Placed, first_per_path, place
-from flashrt.binding.shaping import shaped, slots
-from flashrt.binding.tap import Taps
-from flashrt.binding.tree import NO_INDEX, Tree, expand
+from flashrt.binding import quiet, roles
+from flashrt.binding.boundary import base, live
+from flashrt.binding.model import BindingSpec, RegionBinding
+from flashrt.binding.resolver import Placed, first_per_path, place, refuse_training
+from flashrt.binding.seen import Seen, points, said, sides, watch
+from flashrt.binding.shaping import slots
+from flashrt.binding.tree import NO_INDEX, Tree
 from flashrt.document.problem import InputError
 from flashrt.spec.harness import Agreement, agreement
-from flashrt.spec.model import Presence, TensorSpec
+from flashrt.spec.model import TensorSpec
 from flashrt.spec.reference import Reference, load_reference, shape_of
 from flashrt_runtime.reason import Refusal
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 COSINE = 0.9999
 RELATIVE = 1e-4  # largest absolute difference over the reference's largest magnitude
+EPS = "eps"  # what a Proof of the variant's eps has for its output
 
 
 @dataclass(frozen=True)
 class Proof:
     """One output or calibration point of one seam: the host's own tensor against the reference's.
 
+    ``output`` is ``eps`` where it is the variant's eps that was judged, on quiet rows.
     ``agreement`` is None where nothing could be compared; ``why`` says why it is not ``ok``.
+    ``unseen`` marks an output that the binding says the host never shows: not proven, not wrong.
     """
 
     region: str
@@ -40,6 +43,7 @@ class Proof:
     agreement: Agreement | None
     ok: bool
     why: str = ""
+    unseen: bool = False
 
 
 def prove(
@@ -50,118 +54,74 @@ def prove(
     indices: Collection[int] | None = None,
     trust: Iterable[Path] = (),
 ) -> list[Proof]:
-    """One :class:`Proof` for each addressed output and point of each seam, in binding order.
+    """One :class:`Proof` for each output, point and eps of each seam, in binding order.
 
-    ``forward`` runs the host once; of each addressed module the first call counts. ``indices``
-    narrows ``{i}``; ``trust`` are catalog folders outside the package whose references may run.
-    A region that cannot be proven is one Proof that is not ok and says why. An output is ok with
-    cosine ≥ 0.9999 and a largest difference ≤ 1e-4 of the reference's largest magnitude.
+    ``forward`` runs the host once, and once more for each region whose eps decides nothing on
+    rows of ordinary size: what its norm reads is then scaled to a mean square of about eps, so that
+    an eps that is wrong by ten percent shows. It must give the same every time. Of each addressed
+    module the first call counts. ``indices`` narrows ``{i}``; ``trust`` are catalog folders outside
+    the package whose references may run.
+
+    An output is ok with cosine ≥ 0.9999 and a largest difference ≤ 1e-4 of the reference's largest
+    magnitude; never when both are zero, when it is not addressed, or when it is a query, key or
+    value that the host's attention, or another region of the binding, has in another role. What
+    cannot be proven is one Proof that is not ok and says why, never dropped.
 
     The host is not changed. Raises :class:`InputError` where a path of the binding does not fit
-    the host, and whatever ``forward`` raises.
+    the host, :class:`Refusal` (TRAINING) for a host in training mode, and whatever ``forward``
+    raises on its own rows.
     """
-    import torch
-
     tree = Tree.of(model)
+    refuse_training(tree)
     placed, found = place(binding, tree)
     if found:
         raise InputError.of(first_per_path(found))
     placed = [p for p in placed if indices is None or p.index in {NO_INDEX, *indices}]
-    taps = Taps(tree.modules)
-    for one in placed:
-        for address in _addresses(one.region):
-            taps.want(address, expand(address.module, one.index))
-    with torch.no_grad(), taps.watching():
-        forward()
+    seen = watch(placed, tree, forward, also=roles.authorities(placed))
     folders = tuple(trust)
     references = {r.spec.id: load_reference(r.spec, folders) for r in (p.region for p in placed)}
-    return [
-        proof
-        for one in placed
-        for proof in _proofs(one, tree, taps, references[one.region.spec.id])
-    ]
+    proofs = {one.key: _proofs(one, seen, references[one.region.spec.id]) for one in placed}
+    for clash in roles.contradicted(placed, seen):
+        key = (clash.region, clash.seam_id)
+        proofs[key] = _clashed(proofs[key], clash)
+    for region in binding.regions.values():
+        some = [p for p in placed if p.region is region and _fine(proofs[p.key])]
+        for proof in _eps(some, seen, forward, references):
+            proofs[proof.region, proof.seam_id].append(proof)
+    return [proof for one in placed for proof in proofs[one.key]]
 
 
-def _addresses(region: RegionBinding) -> Iterator[Address]:
-    inputs, outputs = sides(region)
-    for address in (*inputs.values(), *outputs.values(), *_points(region).values()):
-        yield address
-        for step in address.then:
-            yield from step.other()
+def _fine(proofs: list[Proof]) -> bool:
+    return all(p.ok or p.unseen for p in proofs)
 
 
-def sides(region: RegionBinding) -> tuple[Mapping[str, Address], Mapping[str, Address]]:
-    """The addresses of inputs and outputs, those that go without saying included.
-
-    A region whose only input is ``x``, and which is its members, reads the first member's argument
-    and returns what the members return, by role or, of one member, by the spec's order.
-    """
-    if region.outputs or region.inputs:
-        return region.inputs, region.outputs
-    if needed(region.spec, region.variant) != {"x"} or region.adapter is not Adapter.NONE:
-        return {}, {}
-    members = dict(region.members)
-    first = next(iter(members.values()))
-    outputs = list(live(region.spec.outputs, region.variant))
-    if set(members) == {"self"} and len(outputs) == 1:
-        members = {outputs[0]: first}
-    plain = {n: Address(m, Capture.OUTPUT) for n, m in members.items() if n in outputs}
-    return {"x": Address(first, Capture.INPUT)}, plain
-
-
-def _points(region: RegionBinding) -> dict[str, Address]:
-    return {n: Address(p.module, Capture(p.capture)) for n, p in region.points.items()}
-
-
-def _proofs(one: Placed, tree: Tree, taps: Taps, reference: Reference) -> Iterator[Proof]:
-    region, seam = one.region, one.seam
-    inputs, outputs = sides(region)
+def _proofs(one: Placed, seen: Seen, reference: Reference) -> list[Proof]:
+    region = one.region
+    blank = Proof(region.name, one.seam.id, "", None, False)
+    outputs = sides(region)[1]
     if not outputs:
-        why = "no output is addressed"
-        yield Proof(region.name, seam.id, "", None, False, why)
-        return
+        return [replace(blank, why="no output is addressed")]
     try:
-        given = _inputs(one, inputs, tree, taps)
-        weights = slots(region, seam, tree)
+        given = seen.inputs(one)
+        weights = slots(region, one.seam, seen.tree)
         wanted = reference.everything(given, weights, region.variant)
     except (ValueError, Refusal) as error:
-        said = error.what if isinstance(error, Refusal) else str(error)
-        yield Proof(region.name, seam.id, "", None, False, f"its reference does not run: {said}")
-        return
-    for name, address in {**outputs, **_points(region)}.items():
+        what = error.what if isinstance(error, Refusal) else str(error)
+        return [replace(blank, why=f"its reference does not run: {what}")]
+    found: list[Proof] = []
+    for name, address in {**outputs, **points(region)}.items():
         try:
-            got = _seen(one, address, tree, taps)
-            yield _judge(one, name, wanted[name], got)
+            found.append(_judge(one, name, wanted[name], seen.tensor(one, address)))
         except (ValueError, LookupError) as error:
-            yield Proof(region.name, seam.id, name, None, False, _said(error))
-
-
-def _inputs(
-    one: Placed, addresses: Mapping[str, Address], tree: Tree, taps: Taps
-) -> dict[str, torch.Tensor]:
-    """What the region was given; an optional input for which the host passed None is left out."""
-    spec = one.region.spec
-    given: dict[str, torch.Tensor] = {}
-    for name, address in addresses.items():
-        optional = spec.inputs[base(name, spec.inputs)].presence is Presence.OPTIONAL
-        try:
-            if optional and taps.get(address, expand(address.module, one.index)) is None:
-                continue
-            given[name] = _seen(one, address, tree, taps)
-        except (ValueError, LookupError) as error:
-            raise ValueError(f"the input {name}: {_said(error)}") from error
-    return given
-
-
-def _seen(one: Placed, address: Address, tree: Tree, taps: Taps) -> torch.Tensor:
-    path = expand(address.module, one.index)
-    value = taps.get(address, path)
-    owner = tree.modules[path]
-
-    def look(other: Address) -> torch.Tensor:
-        return _seen(one, other, tree, taps)
-
-    return shaped(value, address.then, tree.tensors, owner, one.index, look=look)
+            found.append(replace(blank, output=name, why=said(error)))
+    known = live(region.spec.outputs, region.variant)
+    for name in wanted:
+        bare = base(name, known)
+        if bare in known and name not in outputs:
+            why = region.unseen.get(name) or region.unseen.get(bare, "")
+            missing = replace(blank, output=name, why=why or "it is not addressed")
+            found.append(replace(missing, unseen=bool(why)))
+    return found
 
 
 def _judge(one: Placed, name: str, wanted: Any, got: torch.Tensor) -> Proof:
@@ -173,19 +133,80 @@ def _judge(one: Placed, name: str, wanted: Any, got: torch.Tensor) -> Proof:
             why = f"the host has {list(got.shape)}, the reference {list(wanted.shape)}"
             return Proof(one.region.name, one.seam.id, name, None, False, why)
         got = got.reshape(wanted.shape)
+    if not wanted.numel():
+        return Proof(one.region.name, one.seam.id, name, None, False, "it has no element")
     found = agreement(name, wanted, got)
     ok = found.within(COSINE, RELATIVE)
     why = (
         "" if ok else f"cosine {found.cosine:.6f}, off by {found.max_abs:.3g} of {found.scale:.3g}"
     )
+    if ok and not found.scale > 0.0:
+        ok, why = False, "both are zero, which proves nothing"
     return Proof(one.region.name, one.seam.id, name, found, ok, why)
+
+
+def _clashed(proofs: list[Proof], clash: roles.Clash) -> list[Proof]:
+    """The proofs with the clash at the output of its name, or added where that is an input's."""
+    if any(p.output == clash.name for p in proofs):
+        return [
+            replace(p, ok=False, unseen=False, why=clash.why) if p.output == clash.name else p
+            for p in proofs
+        ]
+    return [*proofs, Proof(clash.region, clash.seam_id, clash.name, None, False, clash.why)]
+
+
+def _eps(
+    some: list[Placed],
+    seen: Seen,
+    forward: Callable[[], object],
+    references: Mapping[str, Reference],
+) -> Iterator[Proof]:
+    """One region's seams: whether their eps is the host's."""
+    asked: list[tuple[Placed, frozenset[str], float]] = []
+    for one in some:
+        if quiet.eps_of(one) is None:
+            continue
+        reference, given = references[one.region.spec.id], seen.inputs(one)
+        weights = slots(one.region, one.seam, seen.tree)
+        if quiet.shows(reference, given, weights, one.region.variant):
+            yield Proof(one.region.name, one.seam.id, EPS, None, True)  # every output saw it
+            continue
+        choice = quiet.chosen(one, reference, given, weights)
+        why = "no quiet row shows it" if choice is None else quiet.beyond(one, choice[0])
+        if choice is None or why:
+            yield Proof(one.region.name, one.seam.id, EPS, None, False, why)
+        else:
+            asked.append((one, *choice))
+    if not asked:
+        return
+    placed = [one for one, *_ in asked]
+    try:
+        again = watch(placed, seen.tree, forward, inside=quiet.quietened(seen.tree, asked))
+    except Exception as error:  # the host's own code, on rows that nobody gave it before
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        for one in placed:
+            why = f"the host does not run on quiet rows: {what}"
+            yield Proof(one.region.name, one.seam.id, EPS, None, False, why)
+        return
+    for one in placed:
+        yield _quiet(one, again, references[one.region.spec.id])
+
+
+def _quiet(one: Placed, seen: Seen, reference: Reference) -> Proof:
+    """The seam's outputs on quiet rows, as one Proof of its eps: the first that is not ok, or ok."""
+    proofs = [p for p in _proofs(one, seen, reference) if not p.unseen]
+    bad = next((p for p in proofs if not p.ok), None)
+    if bad is not None:
+        return replace(bad, output=EPS, why=f"on quiet rows {bad.output}: {bad.why}")
+    weights = slots(one.region, one.seam, seen.tree)
+    worst = min((p.agreement for p in proofs if p.agreement), key=lambda a: a.cosine)
+    found = Proof(one.region.name, one.seam.id, EPS, worst, True)
+    if quiet.shows(reference, seen.inputs(one), weights, one.region.variant):
+        return found
+    return replace(found, ok=False, why="the host's rows could not be made quiet enough")
 
 
 def _tensor(region: RegionBinding, name: str) -> TensorSpec:
     spec = region.spec
     known = {**spec.points, **spec.outputs}
     return known[base(name, known)]
-
-
-def _said(error: Exception) -> str:
-    return str(error.args[0]) if error.args else str(error)

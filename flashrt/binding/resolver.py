@@ -41,17 +41,33 @@ def resolve(
 
     Raises :class:`InputError` with one problem per path of the binding: BINDING for a path that the
     tree does not have, SHAPE, DTYPE, TIED, SOFTWARE, or BINDING for a variant or point that the
-    numbers contradict.
+    numbers contradict, or a place that two regions give two roles; :class:`Refusal` (TRAINING) for
+    a host in training mode.
     """
+    from flashrt.binding.roles import clashes
+
     found = outside(binding, installed(binding.host.packages) if versions is None else versions)
     tree = Tree.of(model)
+    refuse_training(tree)
     placed, misfits = place(binding, tree)
-    found += misfits
+    found += [*misfits, *clashes(binding)]
     if not found:
         found = list(probe(binding, tree, [(p.region, p.seam) for p in placed], trust))
     if found:
         raise InputError.of(first_per_path(found))
     return [p.seam for p in placed]
+
+
+def refuse_training(tree: Tree) -> None:
+    """Raise :class:`Refusal` (TRAINING) where a module draws, drops or averages as it runs."""
+    for path, module in tree.modules.items():
+        if module.training:
+            raise Refusal(
+                Reason.TRAINING,
+                "the module is in training mode",
+                subject=path or type(module).__name__,
+                do="call model.eval() first",
+            )
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,11 @@ class Placed:
     region: RegionBinding
     index: int
     seam: Seam
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Region and seam; two regions of different structures may call their seams the same."""
+        return self.region.name, self.seam.id
 
 
 def place(binding: BindingSpec, tree: Tree) -> tuple[list[Placed], list[Problem]]:

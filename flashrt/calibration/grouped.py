@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flashrt.calibration.kinds import Grouped
 from flashrt.calibration.statistic import Kind, Statistic
 from flashrt.calibration.streaming import Moments, TopK, of_largest
+from flashrt.calibration.vectors import Folded
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -22,30 +23,31 @@ class Stream:
         self._samples, self._percentile = samples, percentile
         self._top: TopK | None = None
         self._moments: Moments | None = None
-        self._seen = self._rows = 0
+        self._seen = self._rows = self._width = 0
 
-    def add(self, vector: numpy.ndarray, rows: int, subject: str) -> None:
-        """One frame's values, one a group, taken over ``rows`` positions.
+    def add(self, frame: Folded, subject: str) -> None:
+        """One frame's values.
 
-        Raises :class:`Refusal`: SHAPE for another number of groups than before, NONFINITE.
+        Raises :class:`Refusal`: SHAPE for another width than before, NONFINITE.
         """
+        vector = frame.values
         if self._top is None and self._moments is None:
             if self._statistic.kind is Kind.AMAX:
                 self._top = TopK(len(vector), self._samples, self._percentile)
             else:
                 self._moments = Moments(len(vector))
-            self._groups = len(vector)
-        if len(vector) != self._groups:
-            what = f"{self._groups} groups in one frame and {len(vector)} in another"
+            self._width = frame.width
+        if frame.width != self._width:  # one value for the whole tensor has a width as well
+            what = f"{self._width} channels in one frame and {frame.width} in another"
             raise Refusal(Reason.SHAPE, what, subject=subject)
         if self._top is not None:
             self._top.add(vector)
         elif self._moments is not None:
             self._moments.add(vector)
         self._seen += 1
-        self._rows += rows
+        self._rows += frame.rows
 
-    def finish(self, width: int) -> Grouped | None:
+    def finish(self) -> Grouped | None:
         """What was kept; ``None`` where no frame reached the point."""
         if self._top is not None:
             kept = self._top.kept()
@@ -53,7 +55,7 @@ class Stream:
             kept = self._moments.sums
         else:
             return None
-        return Grouped(self._point, self._statistic, width, self._seen, self._rows, kept)
+        return Grouped(self._point, self._statistic, self._width, self._seen, self._rows, kept)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.calibration.grouped import GroupedRecord, reduce_grouped
 from flashrt.calibration.kinds import Address, Observation, Samples
-from flashrt.calibration.statistic import AMAX, Statistic
+from flashrt.calibration.statistic import AMAX, Statistic, percent
 from flashrt.calibration.streaming import between, ranks
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -135,10 +135,7 @@ def effective_percentile(asked: float, samples: int) -> float:
     Interpolating between the two largest of 8 values and calling that "99.9" would claim a
     resolution that the samples do not have.
     """
-    if not 0.0 < asked <= 100.0:
-        raise Refusal(
-            Reason.PERCENTILE, f"{asked} is not a percentile", do="above 0 and at most 100"
-        )
+    asked = percent(asked)
     return asked if samples >= samples_for(asked) else 100.0
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from flashrt_runtime.reason import Reason, Refusal
 
+LARGEST_SEED = 2**53 - 1  # the largest whole number that a receipt can hold
 _THIRDS = 3  # stretches of a stratum that gives one frame: its beginning, middle and end
 
 

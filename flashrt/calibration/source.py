@@ -109,17 +109,17 @@ def frames_of(
     HOST when the host does not take frames of this kind, CONFLICT, EMPTY_CORPUS, and what reading
     the source raises.
     """
-    from flashrt.calibration.feed import robot_feed, text_feed
+    from flashrt.calibration.feed import require_robot, robot_feed, text_feed
 
     if reference.startswith(ROBOT) and len(reference) > len(ROBOT):
         from flashrt.calibration.lerobot import open_dataset, robot_frames
 
+        require_robot(host)  # before a dataset is read
         dataset = open_dataset(Path(reference.removeprefix(ROBOT)).expanduser())
-        run = robot_feed(host, dataset)
         robot = robot_frames(
             dataset, samples=samples, held_out=held_out, seed=seed, exclude=exclude
         )
-        return Drawn(robot, run)
+        return Drawn(robot, robot_feed(host, *robot.moments()))
     from flashrt.host.corpus import load_corpus
     from flashrt.host.frames import text_frames
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 from flashrt_runtime.reason import Reason, Refusal
@@ -42,6 +43,26 @@ class Statistic:
         return {"kind": self.kind.value, "granularity": self.granularity.value}
 
 
+def shown(value: object) -> str:
+    """Anything that was given instead of what was asked for, short enough for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def percent(asked: object) -> float:
+    """``asked``, where it is a percentile. Raises :class:`Refusal` (PERCENTILE)."""
+    if isinstance(asked, Real) and not isinstance(asked, bool) and 0 < asked <= 100:
+        return float(asked)
+    raise Refusal(
+        Reason.PERCENTILE,
+        f"{shown(asked)} is not a percentile",
+        do="a number above 0 and at most 100",
+    )
+
+
 AMAX = Statistic(Kind.AMAX, Granularity.TENSOR)
 MEASURABLE = frozenset(
     Statistic(kind, granularity)
@@ -52,7 +73,17 @@ MEASURABLE = frozenset(
 
 def require_measurable(statistic: Statistic | None, subject: str) -> None:
     """Refuse (PERCENTILE) a statistic that no collector measures: a coarser one will not do."""
-    if statistic is not None and statistic not in MEASURABLE:
+    if statistic is None:
+        return
+    whole = isinstance(statistic, Statistic) and isinstance(statistic.kind, Kind)
+    if not whole or not isinstance(statistic.granularity, Granularity):
+        raise Refusal(
+            Reason.PERCENTILE,
+            f"{shown(statistic)} was asked for and is no statistic",
+            subject=subject,
+            do="give a Statistic of a Kind and a Granularity, or None",
+        )
+    if statistic not in MEASURABLE:
         asked = f"{statistic.kind.value} per {statistic.granularity.value}"
         raise Refusal(
             Reason.PERCENTILE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from flashrt.calibration.statistic import percent
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ class TopK:
 
         if points < 0 or samples < 1:
             raise ValueError(f"{points} points over {samples} samples")
-        if not 0.0 < percentile <= 100.0:
-            raise Refusal(Reason.PERCENTILE, f"{percentile} is not a percentile")
+        percentile = percent(percentile)
         self.k, self.percentile = needed(samples, percentile), percentile
         room = min(samples, self.k + max(self.k, _SPARE))
         self._rows = np.full((points, room), -np.inf, dtype=np.float32)

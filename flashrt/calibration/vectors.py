@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flashrt.calibration.kinds import Address
@@ -14,25 +15,26 @@ if TYPE_CHECKING:
     import torch
 
 
-class Vectors:
-    """``wanted`` says which kinds each place needs. One call adds one vector of its channels.
+@dataclass(frozen=True)
+class Folded:
+    """One frame at one point: a value a group, over ``rows`` positions of ``width`` channels."""
 
-    Places that are handed one tensor share its vector, as they share its amax.
-    """
+    values: numpy.ndarray
+    rows: int
+    width: int
+
+
+class Vectors:
+    """``wanted`` says which kinds each place needs. One call adds one vector of its channels."""
 
     def __init__(self, wanted: Mapping[int, frozenset[Kind]]) -> None:
         self.wanted = wanted
         self._held: dict[tuple[int, Kind], torch.Tensor] = {}
         self._rows: dict[int, int] = {}
-        self._shared: dict[Kind, torch.Tensor] = {}
 
     def clear(self) -> None:
         """Start a frame."""
-        self._held, self._rows, self._shared = {}, {}, {}
-
-    def start(self) -> None:
-        """Start a tensor."""
-        self._shared = {}
+        self._held, self._rows = {}, {}
 
     def see(self, place: int, tensor: torch.Tensor, subject: str) -> None:
         """Add a tensor [..., width]: the maximum over its rows, or the sum of their squares.
@@ -41,14 +43,10 @@ class Vectors:
         """
         import torch
 
+        tensor = tensor.detach()  # a host may have gradients on, and always has in a thread
         rows = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
         for kind in self.wanted[place]:
-            vector = self._shared.get(kind)
-            if vector is None:
-                # squares in float64: those of a float32 are exact there
-                amax = kind is Kind.AMAX
-                vector = rows.abs().amax(dim=0) if amax else rows.double().square_().sum(dim=0)
-                self._shared[kind] = vector
+            vector = rows.abs().amax(dim=0) if kind is Kind.AMAX else _squares(rows)
             held = self._held.get((place, kind))
             if held is not None:
                 if held.shape != vector.shape:
@@ -60,8 +58,8 @@ class Vectors:
 
     def fold(
         self, place: int, statistic: Statistic, address: Address
-    ) -> tuple[numpy.ndarray, int] | None:
-        """The frame's values in groups, and the rows; ``None`` where the place saw nothing.
+    ) -> Folded | None:
+        """The frame's values in groups; ``None`` where the place saw nothing.
 
         float32 maxima, or float64 sums of squares. Raises :class:`Refusal` (SHAPE) for a width
         that is not whole blocks: padding one would invent channels.
@@ -79,6 +77,14 @@ class Vectors:
             )
         if statistic.kind is Kind.AMAX:
             channels = vector.float().cpu().numpy()
-            return channels.reshape(-1, size).max(axis=1), self._rows[place]
+            return Folded(channels.reshape(-1, size).max(axis=1), self._rows[place], width)
         channels = vector.cpu().numpy()
-        return channels.reshape(-1, size).sum(axis=1), self._rows[place]
+        return Folded(channels.reshape(-1, size).sum(axis=1), self._rows[place], width)
+
+
+def _squares(rows: torch.Tensor) -> torch.Tensor:
+    """Sums of squares a channel, in float64: those of a float32 are exact there."""
+    import torch
+
+    # a copy even of float64: the host goes on to use what it handed us
+    return rows.to(torch.float64, copy=True).square_().sum(dim=0)

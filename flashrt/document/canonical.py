@@ -59,8 +59,17 @@ def _finite(text: str) -> float:
     return value
 
 
+def _encodable(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        what = f"half a character ({error.object[error.start]!a}, a lone surrogate)"
+        raise ValueError(what) from error
+
+
 def parse_json(data: bytes, source: str) -> Any:
-    """A JSON value from untrusted bytes: duplicate keys, NaN, infinity and deep nesting refused.
+    """A JSON value from untrusted bytes: duplicate keys, NaN, infinity and deep nesting refused,
+    and half a character (a lone surrogate).
 
     ``source`` names the file in the :class:`InputError`.
     """
@@ -68,12 +77,15 @@ def parse_json(data: bytes, source: str) -> Any:
         what = f"{len(data)} bytes is over the limit of {MAX_BYTES}"
         raise InputError(source, 1, "$", what, "split the file")
     try:
-        return json.loads(
+        value = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=_no_duplicates,
             parse_constant=_no_constant,
             parse_float=_finite,
         )
+        if b"\\u" in data:  # the only way to half a character
+            _encodable(value)
+        return value
     except json.JSONDecodeError as error:
         do = "repair the line or the one above"
         raise InputError(source, error.lineno, "$", f"not JSON: {error.msg}", do) from error

@@ -35,7 +35,10 @@ def _unique(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[Validation
 
 
 def validator(documents: Mapping[str, Any], name: str) -> Draft202012Validator:
-    """A validator of one schema that may refer to the others by ``$id``."""
+    """A validator of one schema that may refer to the others by ``$id``.
+
+    Its registry has no retriever: a reference to anything else is an error, and never fetched.
+    """
     registry: Registry[Any] = Registry().with_resources(
         [(d["$id"], Resource.from_contents(d)) for d in documents.values()]
     )

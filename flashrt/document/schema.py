@@ -7,9 +7,10 @@ accept is explained, error by error, by the one whose messages people can read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -41,23 +42,39 @@ def schema_text(name: str) -> str:
     return entry.read_text(encoding="utf-8")
 
 
+def urn(name: str) -> str:
+    """The ``$id`` of the schema ``name``."""
+    return f"urn:flashrt:schema:{name}:1"
+
+
+def nothing(address: str) -> Any:
+    """The retriever of every validator here: what is not packaged is never fetched.
+
+    Raises :class:`LookupError`, always.
+    """
+    raise LookupError(f"{address} is not a packaged schema")
+
+
 @lru_cache(maxsize=1)
-def _documents() -> dict[str, Any]:
+def documents() -> dict[str, Any]:
+    """Every packaged schema by name."""
     return {name: json.loads(schema_text(name)) for name in schema_names()}
 
 
 @lru_cache(maxsize=64)
 def _compiled(name: str) -> Any:
-    known = [(document["$id"], document) for document in _documents().values()]
-    registry = jsonschema_rs.Registry(known)
-    return jsonschema_rs.Draft202012Validator(_documents()[name], registry=registry)
+    known = [(document["$id"], document) for document in documents().values()]
+    registry = jsonschema_rs.Registry(known, retriever=nothing)
+    return jsonschema_rs.Draft202012Validator(
+        documents()[name], registry=registry, retriever=nothing
+    )
 
 
 @lru_cache(maxsize=64)
 def _explainer(name: str) -> Draft202012Validator:
     from flashrt.document.explain import validator
 
-    return validator(_documents(), name)
+    return validator(documents(), name)
 
 
 def json_path(error: ValidationError) -> str:
@@ -68,6 +85,15 @@ def json_path(error: ValidationError) -> str:
     return path
 
 
+def first(found: Iterable[Problem]) -> list[Problem]:
+    """The first thousand of one file's problems, and a word where there are more."""
+    kept = list(islice(found, MAX_PROBLEMS + 1))
+    if len(kept) > MAX_PROBLEMS:
+        last = kept.pop()
+        kept.append(Problem(last.file, 1, "$", "there are more problems", "repair these"))
+    return kept
+
+
 def _say(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -76,7 +102,7 @@ def problems(
     value: Any, name: str, document: Document | None = None, file: str = ""
 ) -> list[Problem]:
     """Every violation of schema ``name``, in document order; the first thousand of more."""
-    if _accepts(value, name):
+    if accepts(value, name):
         return []
     source = document.file if document else file
     do = f"see `flashrt schema {name}`"
@@ -93,7 +119,8 @@ def problems(
     return sorted(found, key=lambda p: (p.line, p.path, p.what))
 
 
-def _accepts(value: Any, name: str) -> bool:
+def accepts(value: Any, name: str) -> bool:
+    """Whether a value satisfies schema ``name``; faster than to ask why not."""
     try:
         return bool(_compiled(name).is_valid(value))
     except (ValueError, TypeError, OverflowError):  # a depth or a number that it cannot hold

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashrt.document.names import text_name
 from flashrt.host.reference import FolderHost, HubHost, PackagedHost, parse
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -70,7 +71,7 @@ def load(reference: str, dtype: str | torch.dtype = "float32", cache: Path = CAC
             provenance = f"Hub {repo} at {revision}"
             return _load(fetch(hub), repo.rpartition("/")[2], named, provenance, None)
         case FolderHost(path):
-            name = path.resolve().name
+            name = text_name(path.resolve().name, path)
             return _load(path, name, named, f"local folder {name}", None)
 
 
@@ -96,8 +97,6 @@ def _load(folder: Path, name: str, dtype: str, provenance: str, binding: str | N
 
 
 def _model(folder: Path, name: str, dtype: torch.dtype) -> torch.nn.Module:
-    from safetensors import SafetensorError
-
     try:
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
@@ -120,7 +119,7 @@ def _model(folder: Path, name: str, dtype: torch.dtype) -> torch.nn.Module:
             local_files_only=True,
             output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # what a config says wrongly, the library meets in any way
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise Refusal(
             Reason.HOST, f"transformers cannot load it: {lines[0]}", subject=name

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 from flashrt.spec.dims import (
+    Constraint,
+    Dim,
     Expr,
     Name,
     Operation,
@@ -31,6 +34,21 @@ FACTORS = (4, 8, 16, 32)
 TRIES = 400
 # Elements of all tensors of a case, where the caller leaves a dim open.
 ELEMENTS = 2**16
+# Never more: in float32, 64 MiB where no dim is narrowed and 1 GiB where the caller narrows some.
+MOST = 2**24
+MOST_NARROWED = 2**28
+# Tensors that one repeated tensor stands for.
+MOST_TENSORS = 256
+
+Check = Callable[[Mapping[str, int]], None]
+
+
+class NoSize(Refusal):
+    """No size of many satisfies the spec; ``path`` is the place of the spec that says why."""
+
+    def __init__(self, spec: StructureSpec, path: str, what: str) -> None:
+        super().__init__(Reason.SHAPE, what, subject=f"{spec.id} {path}")
+        self.path = path
 
 
 def draw_sizes(
@@ -39,20 +57,28 @@ def draw_sizes(
     """A size for each dim; ``allowed`` narrows a dim to sizes.
 
     Where an ``==`` leaves a dim open that the caller did not narrow, that dim is solved from it.
-    Raises :class:`Refusal` (SHAPE) when none of many tries satisfies the spec.
+    Raises :class:`NoSize` (SHAPE) when none of many tries satisfies the spec, or each makes tensors
+    too large to be drawn. Nothing is drawn before that is known.
     """
     ladders = {n: tuple(allowed.get(n, ladder(spec, n))) for n in spec.dims}
     free = set(spec.dims) - set(allowed)
-    problem: Refusal | None = None
+    problem: NoSize | None = None
+    farthest = -1
     fits: dict[str, int] = {}
     fewest = math.inf
+    most = MOST_NARROWED if allowed else MOST
+    checks: list[Check] = [*_checks(spec), partial(_drawable, spec, most)]
     for _ in range(TRIES):
         drawn = {name: rng.choice(ladders[name]) for name in spec.dims}
+        sizes = _related(spec, drawn, free)
+        passed = 0
         try:
-            sizes = _related(spec, drawn, free)
-            _check(spec, sizes, allowed)
-        except Refusal as error:
-            problem = error
+            for check in checks:
+                check(sizes)
+                passed += 1
+        except NoSize as error:  # of checks in a row the last one says what no size satisfies
+            if passed > farthest:
+                problem, farthest = error, passed
             continue
         elements = _elements(spec, sizes)
         if not free or elements <= ELEMENTS:
@@ -61,7 +87,7 @@ def draw_sizes(
             fits, fewest = sizes, elements
     if fits:
         return fits
-    raise problem or Refusal(Reason.SHAPE, "no size fits", subject=spec.id)
+    raise problem or NoSize(spec, "$.dims", "no size fits")
 
 
 def ladder(spec: StructureSpec, name: str) -> tuple[int, ...]:
@@ -69,7 +95,7 @@ def ladder(spec: StructureSpec, name: str) -> tuple[int, ...]:
     if name == spec.rows:
         return ROWS
     every = [
-        (axis, dim, tensor) for tensor in _tensors(spec) for axis, dim in enumerate(tensor.dims)
+        (axis, dim, tensor) for _, tensor in spec.tensors() for axis, dim in enumerate(tensor.dims)
     ]
     bare = [(axis, len(tensor.dims)) for axis, dim, tensor in every if str(dim) == name]
     width = any(axis == rank - 1 for axis, rank in bare)
@@ -79,7 +105,7 @@ def ladder(spec: StructureSpec, name: str) -> tuple[int, ...]:
     factor = any(name in _factors(option) for _, dim, _ in every for option in options(dim))
     if width:
         return FACTORS if length or bound or factor else WIDTHS
-    if bound or factor or any(tensor.repeat == name for tensor in _tensors(spec)):
+    if bound or factor or any(tensor.repeat == name for _, tensor in spec.tensors()):
         return COUNTS
     return LENGTHS if length else WIDTHS
 
@@ -91,11 +117,6 @@ def _factors(expr: Expr) -> frozenset[str]:
     if expr.op == "*" and names(expr.left) and names(expr.right):
         return names(expr)
     return _factors(expr.left) | _factors(expr.right)
-
-
-def _tensors(spec: StructureSpec) -> list[TensorSpec]:
-    groups = (spec.inputs, spec.outputs, spec.slots, spec.points)
-    return [tensor for group in groups for tensor in group.values()]
 
 
 def _related(spec: StructureSpec, drawn: Mapping[str, int], free: set[str]) -> dict[str, int]:
@@ -114,26 +135,76 @@ def _related(spec: StructureSpec, drawn: Mapping[str, int], free: set[str]) -> d
     return sizes
 
 
-def _check(
-    spec: StructureSpec, sizes: Mapping[str, int], allowed: Mapping[str, Sequence[int]]
-) -> None:
-    hold(spec.constraints, sizes)
-    for tensor in _tensors(spec):
-        for dim in tensor.dims:
-            for option in options(dim):
-                evaluate(option, sizes)
-        if tensor.domain.kind is DomainKind.RANGES:
-            rows, within = evaluate(tensor.dims[0], sizes), evaluate(tensor.domain.bound, sizes)
-            if not rows <= within:
-                what = f"{within} positions hold no {rows} disjoint ranges"
-                raise Refusal(Reason.SHAPE, what, subject=f"{spec.id} {tensor.name}")
-        if tensor.domain.kind is DomainKind.ANGLE and evaluate(tensor.dims[-1], sizes) % 2:
+def _checks(spec: StructureSpec) -> Iterator[Check]:
+    """What sizes must satisfy, in order; each raises :class:`NoSize` at its own place."""
+    for i, rule in enumerate(spec.constraints):
+        yield _placed(spec, f"$.constraints[{i}]", partial(_held, rule))
+    for path, tensor in spec.tensors():
+        for i, dim in enumerate(tensor.dims):
+            yield _placed(spec, f"{path}.dims[{i}]", partial(_sized, dim))
+        if tensor.repeat:
+            yield _placed(spec, f"{path}.repeat", partial(_counted, tensor))
+        if tensor.domain.whole or tensor.domain.kind is DomainKind.ANGLE:
+            yield _placed(spec, f"{path}.domain", partial(_valued, tensor))
+
+
+def _placed(spec: StructureSpec, path: str, check: Check) -> Check:
+    def checked(sizes: Mapping[str, int]) -> None:
+        try:
+            check(sizes)
+        except Refusal as error:
+            where = f" ({error.subject})" if error.subject else ""
+            raise NoSize(spec, path, f"{error.what}{where}") from error
+
+    return checked
+
+
+def _held(rule: Constraint, sizes: Mapping[str, int]) -> None:
+    hold([rule], sizes)
+
+
+def _sized(dim: Dim, sizes: Mapping[str, int]) -> None:
+    for option in options(dim):
+        evaluate(option, sizes)
+
+
+def _counted(tensor: TensorSpec, sizes: Mapping[str, int]) -> None:
+    count = sizes[tensor.repeat]
+    if count > MOST_TENSORS:
+        raise Refusal(Reason.SHAPE, f"{count} tensors are more than are drawn ({MOST_TENSORS})")
+
+
+def _valued(tensor: TensorSpec, sizes: Mapping[str, int]) -> None:
+    if tensor.domain.kind is DomainKind.ANGLE:
+        if evaluate(tensor.dims[-1], sizes) % 2:
             what = "a table of angles whose second half repeats the first has an even width"
-            raise Refusal(Reason.SHAPE, what, subject=f"{spec.id} {tensor.name}")
+            raise Refusal(Reason.SHAPE, what)
+        return
+    bound = evaluate(tensor.domain.bound, sizes)
+    if tensor.domain.kind is DomainKind.RANGES:
+        rows = evaluate(tensor.dims[0], sizes)
+        if not rows <= bound:
+            raise Refusal(Reason.SHAPE, f"{bound} positions hold no {rows} disjoint ranges")
+        if bound > MOST:  # the positions are shuffled
+            raise Refusal(Reason.SHAPE, f"{bound} positions are more than are drawn ({MOST})")
+
+
+def _drawable(spec: StructureSpec, most: int, sizes: Mapping[str, int]) -> None:
+    """Refuse, at the tensor that takes all of them over ``most`` elements; each alternative is
+    taken at its largest.
+    """
+    total = 0
+    for path, tensor in spec.tensors():
+        shape = [max(evaluate(o, sizes) for o in options(dim)) for dim in tensor.dims]
+        total += math.prod(shape) * sizes.get(tensor.repeat, 1)
+        if total > most:
+            widest = f"{path}.dims[{shape.index(max(shape))}]" if shape else path
+            what = f"{total} elements are more than are drawn ({most}); here the shape is {shape}"
+            raise NoSize(spec, widest, what)
 
 
 def _elements(spec: StructureSpec, sizes: Mapping[str, int]) -> int:
     return sum(
         math.prod(evaluate(dim, sizes) for dim in tensor.dims) * sizes.get(tensor.repeat, 1)
-        for tensor in _tensors(spec)
+        for _, tensor in spec.tensors()
     )

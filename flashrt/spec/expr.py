@@ -19,6 +19,8 @@ MAX_LENGTH = 200
 MAX_DEPTH = 32
 MAX_DIM = 2**40
 MAX_OPTIONS = 4
+# Names multiplied or divided by one another; the widest real dim has five.
+MAX_DEGREE = 8
 _TOKEN = re.compile(r"\s*(?:(?P<number>[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<op>[-+*/()|]))")
 
 # A polynomial in one unknown: coefficients, lowest degree first.
@@ -145,6 +147,10 @@ def parse(text: str | int) -> Dim:
         raise _refuse(str(text), f"{parser.peek()!r} was not expected")
     if len(options) > MAX_OPTIONS:
         raise _refuse(str(text), f"there are more than {MAX_OPTIONS} alternatives")
+    if len(set(options)) < len(options):
+        raise _refuse(str(text), "an alternative is written twice")
+    if any(_degree(option) > MAX_DEGREE for option in options):
+        raise _refuse(str(text), f"it multiplies more than {MAX_DEGREE} names")
     return options[0] if len(options) == 1 else Alternatives(tuple(options))
 
 
@@ -168,6 +174,14 @@ def names(expr: Dim) -> frozenset[str]:
     if isinstance(expr, Operation):
         return names(expr.left) | names(expr.right)
     return frozenset({expr.name}) if isinstance(expr, Name) else frozenset()
+
+
+def _degree(expr: Expr) -> int:
+    """How many names one product of the expression has, those it is divided by included."""
+    if isinstance(expr, Operation):
+        left, right = _degree(expr.left), _degree(expr.right)
+        return left + right if expr.op in "*/" else max(left, right)
+    return 1 if isinstance(expr, Name) else 0
 
 
 def _add(a: _Poly, b: _Poly, sign: int = 1) -> _Poly:
@@ -224,12 +238,14 @@ def evaluate(expr: Dim, dims: Mapping[str, int]) -> int:
     """The size under ``dims``, a positive integer; of alternatives, the first.
 
     Raises :class:`Refusal` (SHAPE) when a name has no size, or the result is not a positive
-    integer (``D/2`` of an odd ``D``, a division by zero).
+    integer (``D/2`` of an odd ``D``, a division by zero) or is over ``MAX_DIM``.
     """
     expr = options(expr)[0]
     value = exact(expr, dims)
     if value.denominator != 1 or value <= 0:
         raise Refusal(Reason.SHAPE, f"{value} is not a size", subject=f"{expr} with {dict(dims)}")
+    if value > MAX_DIM:
+        raise Refusal(Reason.SHAPE, f"{value} is larger than any dim", subject=str(expr))
     return int(value)
 
 

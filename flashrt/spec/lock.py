@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from flashrt.document import schema
 from flashrt.document.canonical import sha256
 from flashrt.document.problem import InputError, Problem
-from flashrt.document.yaml_source import load_yaml
+from flashrt.document.yaml_source import Document, load_yaml
 from flashrt.spec.model import StructureSpec
 from flashrt_runtime.reason import Reason
 
@@ -64,6 +66,10 @@ class Lock:
         """The entry of one version, if there is one."""
         return next((e for e in self.entries if (e.name, e.version) == (name, version)), None)
 
+    def every(self, name: str, version: int) -> list[Entry]:
+        """All entries of one version: several where the lock contradicts itself."""
+        return [e for e in self.entries if (e.name, e.version) == (name, version)]
+
     def active(self, name: str) -> Entry | None:
         """The version to use when none is named."""
         live = (e for e in self.entries if e.name == name and e.status is Status.ACTIVE)
@@ -80,32 +86,51 @@ def read_lock(root: Path) -> Lock | None:
     Raises :class:`InputError` for a lock that says a version twice, has two active versions of a
     name, or retires a version in favour of one that it does not list as live.
     """
-    file = root / FILE
-    if not file.exists():
-        return None
-    document = load_yaml(file)
-    schema.require(document.value, "digests_lock", document)
-    entries = []
-    for i, item in enumerate(document.value["structures"]):
-        path = f"$.structures[{i}]"
-        note = item.get("migration")
-        entries.append(
-            Entry(
-                name=item["name"],
-                version=item["version"],
-                digest=item["digest"],
-                reference=item.get("reference", ""),
-                status=Status(item["status"]),
-                migration=Migration(note["since"], note["why"], note["instead"]) if note else None,
-                file=document.file,
-                line=document.line(path),
-                path=path,
-            )
-        )
-    found = _contradictions(entries)
+    lock, found = scan_lock(root)
     if found:
         raise InputError.of(found)
-    return Lock(document.file, tuple(entries))
+    return lock
+
+
+def scan_lock(root: Path) -> tuple[Lock | None, list[Problem]]:
+    """What can be read of a catalog's lock, and everything that is wrong with it.
+
+    One bad entry hides no other: entries that contradict one another are all kept, and only those
+    that do not satisfy the schema are left out. Raises :class:`InputError` for a file that cannot
+    be read at all.
+    """
+    file = root / FILE
+    if not file.exists():
+        return None, []
+    document = load_yaml(file)
+    found = schema.problems(document.value, "digests_lock", document)
+    listed = document.value.get("structures") if isinstance(document.value, dict) else None
+    rows = listed if isinstance(listed, list) else []
+    if found:  # each row by itself: of very many problems only the first are said above
+        rows = [row if _satisfies(row) else None for row in rows]
+    entries = [_entry(document, i, row) for i, row in enumerate(rows) if row is not None]
+    return Lock(document.file, tuple(entries)), [*found, *_contradictions(entries)]
+
+
+def _satisfies(row: object) -> bool:
+    alone = {"schema": "flashrt.digests/1", "structures": [row]}
+    return schema.accepts(alone, "digests_lock")
+
+
+def _entry(document: Document, index: int, item: Mapping[str, Any]) -> Entry:
+    path = f"$.structures[{index}]"
+    note = item.get("migration")
+    return Entry(
+        name=item["name"],
+        version=item["version"],
+        digest=item["digest"],
+        reference=item.get("reference", ""),
+        status=Status(item["status"]),
+        migration=Migration(note["since"], note["why"], note["instead"]) if note else None,
+        file=document.file,
+        line=document.line(path),
+        path=path,
+    )
 
 
 def _contradictions(entries: list[Entry]) -> list[Problem]:

@@ -31,7 +31,7 @@ def boundary(value: Entry, at: At) -> Iterator[Problem]:
     for name, tensor in sides["inputs"].items():
         where = f"$.boundary.inputs.{name}"
         yield from _state(where, tensor, sides["outputs"], at)
-        yield from _domain(where, tensor, declared, at)
+        yield from _domain(where, tensor, at)
     for name, tensor in sides["outputs"].items():
         for field in ("carries", "domain", "optional"):
             if field in tensor:
@@ -78,7 +78,7 @@ def _state(where: str, tensor: Entry, outputs: Mapping[str, Entry], at: At) -> I
             yield at(f"{where}.{field}", what, "what is carried comes back as it is")
 
 
-def _domain(where: str, tensor: Entry, declared: Entry, at: At) -> Iterator[Problem]:
+def _domain(where: str, tensor: Entry, at: At) -> Iterator[Problem]:
     entry = tensor.get("domain")
     if entry is None:
         if tensor["dtype"] in (*_INTEGERS, "bool"):
@@ -88,11 +88,8 @@ def _domain(where: str, tensor: Entry, declared: Entry, at: At) -> Iterator[Prob
     path = f"{where}.domain"
     try:
         found = domain(entry)
-    except Refusal as error:
-        yield at(f"{path}.{'below' if 'below' in entry else 'within'}", error.what, error.do)
+    except Refusal:  # the reader says it at the bound itself
         return
-    for unknown in sorted(found.names() - set(declared)):
-        yield at(path, f"the dim {unknown} is not declared", "add it to $.dims")
     yield from _fits(path, tensor, found, at)
 
 

@@ -281,6 +281,16 @@ class StructureSpec:
             )
         return self.variants[name]
 
+    def tensors(self) -> list[tuple[str, TensorSpec]]:
+        """Every tensor of its boundary, slots and points with its path in the spec's file."""
+        groups = (
+            ("$.boundary.inputs", self.inputs),
+            ("$.boundary.outputs", self.outputs),
+            ("$.weights", self.slots),
+            ("$.calibration.points", self.points),
+        )
+        return [(f"{where}.{name}", t) for where, group in groups for name, t in group.items()]
+
     def weight_dims(self) -> frozenset[str]:
         """The dims that weights alone determine."""
         return frozenset(name for slot in self.slots.values() for name in slot.used())

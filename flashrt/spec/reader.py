@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flashrt.document import schema
 from flashrt.document.problem import InputError, Problem
 from flashrt.document.yaml_source import Document, load_yaml
-from flashrt.spec import dims
+from flashrt.spec import dims, written
 from flashrt.spec.domain import domain
 from flashrt.spec.meaning import boundary, pipeline
 from flashrt.spec.model import (
@@ -49,15 +49,6 @@ def read(path: Path) -> StructureSpec:
     return _build(document, file)
 
 
-def _tensor_maps(value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    boundary = value.get("boundary", {})
-    yield "$.boundary.inputs", boundary.get("inputs", {})
-    yield "$.boundary.outputs", boundary.get("outputs", {})
-    yield "$.weights", value.get("weights", {})
-    yield "$.calibration.points", value.get("calibration", {}).get("points", {})
-    yield "$.captures", value.get("captures", {})
-
-
 def _meaning(document: Document, file: Path) -> Iterator[Problem]:
     """What the schema cannot say."""
     value = document.value
@@ -68,18 +59,26 @@ def _meaning(document: Document, file: Path) -> Iterator[Problem]:
     yield from _place(value, file, at)
     declared = value.get("dims", {})
     used: set[str] = set()
-    for path, said, parser in _written(value):
+    for place in written.places(value):
         try:
-            found = parser(said)
+            found = place.read()
         except Refusal as error:
-            yield at(path, error.what, error.do)
+            yield at(place.path, error.what, error.do)
             continue
-        used |= found
-        for unknown in sorted(found - set(declared)):
-            yield at(path, f"the dim {unknown} is not declared", "add it to $.dims")
-    for where, tensors in _tensor_maps(value):
-        for name, tensor in tensors.items():
-            yield from _conditions(f"{where}.{name}", tensor, value, at)
+        said = found.names() if isinstance(found, dims.Constraint) else dims.names(found)
+        if place.kind != "bound":  # a bound alone gives no tensor the dim
+            used |= said
+        for unknown in sorted(said - set(declared)):
+            yield at(place.path, f"the dim {unknown} is not declared", "add it to $.dims")
+        never = written.unfit(found)
+        if never:
+            yield at(place.path, never, "write what some sizes of its names make true")
+    for path, tensor in written.tensors(value):
+        large = written.too_large(tensor)
+        if large:
+            do = f"no tensor has more than {written.MAX_ELEMENTS}"
+            yield at(f"{path}.dims", large, do)
+        yield from _conditions(path, tensor, value, at)
     for name, axis in value.get("variants", {}).items():
         yield from _conditions(f"$.variants.{name}", axis, value, at)
     for name in sorted(set(declared) - used):
@@ -88,20 +87,6 @@ def _meaning(document: Document, file: Path) -> Iterator[Problem]:
     bands = value["gates"]["bands"]
     if not bands["pass"] >= bands["warn"]:
         yield at("$.gates.bands", "pass is below warn", "pass is the higher floor")
-
-
-def _written(
-    value: Mapping[str, Any],
-) -> Iterator[tuple[str, str | int, Callable[[Any], frozenset[str]]]]:
-    """Every place where dims are named: its path, what it says, and how to read the names."""
-    for where, tensors in _tensor_maps(value):
-        for name, tensor in tensors.items():
-            for i, text in enumerate(tensor.get("dims", ())):
-                yield f"{where}.{name}.dims[{i}]", text, lambda said: dims.names(dims.parse(said))
-            if "repeat" in tensor:
-                yield f"{where}.{name}.repeat", tensor["repeat"], lambda said: frozenset({said})
-    for i, text in enumerate(value.get("constraints", ())):
-        yield f"$.constraints[{i}]", text, lambda said: dims.constraint(said).names()
 
 
 def _place(value: Mapping[str, Any], file: Path, at: Any) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashrt.document.problem import InputError, Problem
 from flashrt.spec.lock import FILE as LOCK_FILE
-from flashrt.spec.lock import Entry, Lock, Status, line_for, moved, problem, read_lock
+from flashrt.spec.lock import Entry, Lock, Status, line_for, moved, problem, read_lock, scan_lock
 from flashrt.spec.model import StructureSpec, suggest
 from flashrt.spec.reader import FILE, read
 from flashrt_runtime.reason import Reason, Refusal
@@ -137,17 +137,17 @@ def check_lock(root: Path | None = None) -> list[Problem]:
     """Every difference between a catalog and its digest lock; empty when they agree.
 
     Bytes that moved without a version, versions the lock does not list, versions listed as live
-    whose file is gone, and a catalog without a lock.
+    whose file is gone, a catalog without a lock, and what is wrong with the lock itself, which
+    hides none of the others.
     """
     folder = root or catalog_root()
     try:
-        lock = read_lock(folder)
+        lock, found = scan_lock(folder)
     except InputError as error:
         return list(error.problems)
     if lock is None:
         what = f"the catalog has no {LOCK_FILE}"
         return [Problem(str(folder / LOCK_FILE), 1, "$", what, "write one", Reason.STALE_SPEC)]
-    found: list[Problem] = []
     seen: set[str] = set()
     for file in spec_files(folder):
         try:
@@ -156,13 +156,14 @@ def check_lock(root: Path | None = None) -> list[Problem]:
             found += error.problems
             continue
         seen.add(spec.id)
-        entry = lock.find(spec.name, spec.version)
-        if entry is None:
+        entries = lock.every(spec.name, spec.version)
+        if not entries:
             what = f"{spec.id} is not in {LOCK_FILE}"
             do = f"add {line_for(spec)}"
             found.append(Problem(lock.file, 1, "$.structures", what, do, Reason.STALE_SPEC))
-        elif entry.status is not Status.RETIRED:
-            found += moved(entry, spec)
+        for entry in entries:
+            if entry.status is not Status.RETIRED:
+                found += moved(entry, spec)
     for entry in lock.entries:
         if entry.status is not Status.RETIRED and entry.id not in seen:
             what = f"{entry.id} is listed as {entry.status.value}, and no such spec is here"

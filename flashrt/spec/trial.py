@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from flashrt.document.problem import Problem
 from flashrt.document.yaml_source import load_yaml
 from flashrt.spec.draw import Case, draw
+from flashrt.spec.draw_sizes import NoSize
 from flashrt.spec.model import Kind, StructureSpec
 from flashrt.spec.reference import load_reference, trusted
 from flashrt.spec.registry import load, root_for
@@ -33,9 +35,14 @@ def try_reference(spec: StructureSpec, trust: Iterable[Path] = ()) -> list[Probl
         return apart
     try:
         reference = load_reference(spec, folders)
-        for case in [*draw(spec, CASES), *_narrow(spec)]:
+        for case in chain(draw(spec, CASES), _narrow(spec)):
             reference.cost(case.dims, case.variant)
             reference.outputs_fit(case.inputs, case.weights, case.variant)
+    except NoSize as error:
+        lines = load_yaml(spec.path)
+        do = "no case can be drawn: write what small sizes satisfy"
+        line = lines.line(error.path)
+        return [Problem(lines.file, line, error.path, error.what, do, error.reason)]
     except Refusal as error:
         return [Problem(str(spec.reference), 1, "$", error.what, error.do, error.reason)]
     return []

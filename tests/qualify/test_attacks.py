@@ -22,6 +22,7 @@ from flashrt.qualify.integrity import Looked, look_for_attacks
 from flashrt.qualify.job import Job
 from flashrt.qualify.request import Budget, CellRequest
 from flashrt.qualify.run import qualify
+from flashrt.qualify.solo import read_fragment
 from flashrt.qualify.timing import Raced, race_stages
 from flashrt.qualify.watch import Answered, Watch, answers_of
 from flashrt.qualify.witness import HeldClock
@@ -202,3 +203,18 @@ def test_times_outside_the_samples_reach_the_receipt(run_of, fake):
     runs = result.receipt["evidence"]["processes"]
     assert [run["outside_s"] for run in runs] == [outside] * 3
     assert [run["setup_s"] for run in runs] == [{"host": 1.0, "treated": 1.5}] * 3
+
+
+def test_a_race_alone_is_not_decided_when_its_arm_cheated(prepared, fake):
+    gates = declare(catalog_gates("autoregressive_decode_pipeline", 1))
+    plans, rules = {DECODE.label: prepared.plan(DECODE)}, {DECODE.label: gates.record()}
+    job = Job("host", "frames", (DECODE,), plans, Budget(), rules, prepared.held_out, 0, 1)
+    fragment = fake.fragment(job, DECODE)
+    assert read_fragment(fragment, gates).decided
+    finding = {"attack": "kept_output", "subject": "a.seam", "detail": "flashrt::f did"}
+    body = {"process": 1, "looked_for": sorted(REQUIRED), "findings": [finding]}
+    seen = read_fragment({**fragment, "integrity": body}, gates)
+    assert not seen.decided
+    assert [(b.reason, b.subject) for b in seen.reasons] == [
+        (Reason.INTEGRITY, "process 1, a.seam")
+    ]

@@ -28,6 +28,21 @@ def _load(name: str) -> ModuleType:
     return module
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a browser its tests are left out, and counted as deselected."""
+    if _load("browser").find() is None:
+        without = [item for item in items if item.get_closest_marker("browser")]
+        items[:] = [item for item in items if item not in without]
+        if without:
+            config.hook.pytest_deselected(items=without)
+
+
+def pytest_report_header() -> str:
+    """Which browser draws the pages."""
+    found = _load("browser").find()
+    return f"browser: {found or 'none found, so the tests that look at pages are deselected'}"
+
+
 @pytest.fixture(scope="session")
 def committed() -> ModuleType:
     """This repository's receipts, and rough and hostile copies of them."""

@@ -23,6 +23,7 @@ PAGES = (
     "cli",
     "dependencies",
     "getting-started",
+    "integrity",
     "prequantized",
     "receipts",
     "runtime",

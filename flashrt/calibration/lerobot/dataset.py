@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,12 +58,18 @@ class Dataset:
         pairs = zip(self.rows.episode.tolist(), self.rows.frame.tolist(), strict=True)
         return [frame_id(self.episodes[episode].name, frame) for episode, frame in pairs]
 
-    def moments(self) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Mean and standard deviation of the state over all frames, float64 [S]."""
+    def moments(self, rows: Sequence[int]) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Mean and standard deviation of the state over these rows (at least one), float64 [S].
+
+        Sums are exact, so that they depend on no order and no machine.
+        """
         import numpy as np
 
-        state = self.rows.state.astype(np.float64)
-        return state.mean(axis=0), state.std(axis=0)
+        state = self.rows.state[np.array(rows, np.int64)].astype(np.float64)
+        mean = np.array([math.fsum(column) / len(state) for column in state.T], np.float64)
+        squares = (state - mean) ** 2
+        variance = [math.fsum(column) / len(state) for column in squares.T]
+        return mean, np.sqrt(np.array(variance, np.float64))
 
     def frame(self, index: int) -> RobotFrame:
         """The frame at a row index, its images decoded.

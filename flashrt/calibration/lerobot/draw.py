@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flashrt.calibration.lerobot.copies import require_no_copies
 from flashrt.calibration.lerobot.dataset import Dataset
 from flashrt.calibration.lerobot.frame import RobotFrame
-from flashrt.calibration.sampling import hold_out, stratify
+from flashrt.calibration.sampling import LARGEST_SEED, hold_out, stratify
+from flashrt.document.canonical import sha256
 from flashrt_runtime.reason import Reason, Refusal
+
+if TYPE_CHECKING:
+    import numpy
 
 SAMPLER = (
     "stratified by task x episode x position, exact proportional allocation by largest remainder"
@@ -18,13 +23,24 @@ SAMPLER = (
 
 @dataclass(frozen=True)
 class RobotSplit:
-    """Frames of one dataset; no episode is on both sides. ``excluded`` were never considered."""
+    """Frames of one dataset; no episode is on both sides. ``excluded`` were never considered.
+
+    ``rows`` are all rows of the calibration side, drawn or not.
+    """
 
     dataset: Dataset
     calibration: tuple[RobotFrame, ...]
     held_out: tuple[RobotFrame, ...]
     seed: int
     excluded: tuple[str, ...]
+    rows: tuple[int, ...]
+
+    def moments(self) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Mean and standard deviation of the state, float64 [S], over the calibration side.
+
+        What was held out or excluded takes no part: it would shape the inputs of every frame.
+        """
+        return self.dataset.moments(self.rows)
 
     def workload(self) -> dict[str, Any]:
         """The Workload record."""
@@ -39,6 +55,9 @@ class RobotSplit:
             "sampler": SAMPLER,
             "split": "by episode",
         }
+        mean, std = self.moments()
+        if mean.size:
+            record["state_moments"] = sha256(b"".join(v.astype("<f8").tobytes() for v in (mean, std)))
         return record | ({"excluded": list(self.excluded)} if self.excluded else {})
 
 
@@ -58,11 +77,11 @@ def robot_frames(
     :class:`Refusal`: CONFLICT for numbers that make no sense, a name that is not in the dataset,
     and one content on both sides; EMPTY_CORPUS when there are too few frames or episodes.
     """
-    if samples < 1 or held_out < 0 or seed < 0:
+    if samples < 1 or held_out < 0 or not 0 <= seed <= LARGEST_SEED:
         raise Refusal(
             Reason.CONFLICT,
             f"samples {samples}, held out {held_out}, seed {seed}",
-            do="at least one sample is needed, nothing is negative",
+            do="at least one sample is needed, nothing is negative, a seed is below 2**53",
         )
     ids, strata, places = dataset.ids, dataset.strata, dataset.positions
     names = {*ids, *(episode.name for episode in dataset.episodes.values())}
@@ -84,7 +103,11 @@ def robot_frames(
         frames = (dataset.frame(pool[i]) for i in chosen)
         drawn.append(tuple(sorted(frames, key=lambda f: f.id)))
     _different(*drawn)
-    return RobotSplit(dataset, drawn[0], drawn[1], seed, tuple(sorted(left_out)))
+    rows = [[kept[i] for i in side] for side in sides]
+    require_no_copies(dataset, *rows)
+    return RobotSplit(
+        dataset, drawn[0], drawn[1], seed, tuple(sorted(left_out)), tuple(rows[0])
+    )
 
 
 def _sides(

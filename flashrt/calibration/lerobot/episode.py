@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flashrt.calibration.lerobot.folder import Folder, Place
+from flashrt.calibration.lerobot.folder import Folder, Place, parquet, reading
 from flashrt.calibration.lerobot.info import Info
+from flashrt.calibration.lerobot.video import LAST_SECOND
 from flashrt.document.canonical import object_of, read_regular
 from flashrt_runtime.reason import Reason
 
@@ -66,7 +67,8 @@ def read_tasks(folder: Folder, info: Info) -> dict[int, str]:
         place = folder.place(TASKS_TABLE)
         with_index = ["task_index", _index_column(folder, place)]
         table = folder.table(TASKS_TABLE, with_index, place)
-        columns = (table.column(name).to_pylist() for name in with_index)
+        with reading(place):
+            columns = [table.column(name).to_pylist() for name in with_index]
         pairs = [(i, task, place) for i, task in zip(*columns, strict=True)]
     else:
         lines = _lines(folder, TASKS)
@@ -83,8 +85,6 @@ def read_tasks(folder: Folder, info: Info) -> dict[int, str]:
 
 
 def _index_column(folder: Folder, place: Place) -> str:
-    from flashrt.calibration.lerobot.folder import parquet, reading
-
     with reading(place):
         names = parquet().read_schema(folder.file(TASKS_TABLE, place)).names
     return "task" if "task" in names else "__index_level_0__"
@@ -138,7 +138,7 @@ def _of_row(row: Mapping[str, Any], info: Info, at: Place) -> Episode:
     videos = {}
     for camera in _videos(info):
         start = row[f"videos/{camera}/from_timestamp"]
-        if not isinstance(start, float | int) or not 0 <= start < float("inf"):
+        if not isinstance(start, float | int) or not 0 <= start <= LAST_SECOND:
             what = f"{start!r} is not a time in the video (episode {index})"
             raise at.at(f"$.videos/{camera}/from_timestamp").refuse(what, _FETCH)
         where = (info.video_path or "").format(**fields(f"videos/{camera}"), video_key=camera)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from flashrt.document.names import text_name
 from flashrt.document.problem import InputError
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -42,8 +43,8 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """The folder's own name; no other part of its path."""
-        return self.root.resolve().name
+        """The folder's own name; no other part of its path. Raises :class:`InputError` (not UTF-8)."""
+        return text_name(self.root.resolve().name, self.root)
 
     def place(self, relative: str) -> Place:
         """A file of the dataset, as messages say it."""

@@ -14,12 +14,14 @@ from flashrt_runtime.reason import Reason
 
 FILE = "meta/info.json"
 STATE = "observation.state"
+ACTION = "action"
 _PICTURES = ("image", "video")
 _WIDTH = re.compile(r"(0?[1-9]?d)?")
 _FIELDS = {
     2: frozenset({"episode_chunk", "episode_index", "video_key"}),
     3: frozenset({"chunk_index", "file_index", "video_key"}),
 }
+_MOST_FPS = 1_000_000  # far above any camera, and a float
 _MADE_BY = "see what wrote it, or write it again with lerobot"
 
 
@@ -69,8 +71,9 @@ def read_info(folder: Folder) -> Info:
         )
     major = int(version[1])
     fps = body.get("fps")
-    if isinstance(fps, bool) or not isinstance(fps, int | float) or not fps > 0:
-        raise place.at("$.fps").refuse("a number above 0 was expected", _MADE_BY)
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= _MOST_FPS:
+        what = f"a number above 0 and up to {_MOST_FPS} was expected"
+        raise place.at("$.fps").refuse(what, _MADE_BY)
     features = _features(place, body.get("features"))
     video = any(f.dtype == "video" for f in features.values())
     paths = {

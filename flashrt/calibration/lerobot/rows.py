@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flashrt.calibration.lerobot.copies import row_contents
 from flashrt.calibration.lerobot.episode import Episode
 from flashrt.calibration.lerobot.folder import Folder, Place
-from flashrt.calibration.lerobot.info import STATE, Info
+from flashrt.calibration.lerobot.info import ACTION, STATE, Info
 from flashrt_runtime.reason import Reason
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Rows:
 
     ``episode``, ``frame``, ``task`` are int64 [N]; ``time`` is float64 [N], in seconds from the
     episode's start; ``state`` is float32 [N, S] (S is 0 where there is none); ``row`` is int64
-    [N], the row in the file that the episode's data lie in.
+    [N], the row in the file that the episode's data lie in; ``content`` is uint64 [N], equal
+    where state and action are.
     """
 
     episode: numpy.ndarray
@@ -34,6 +36,7 @@ class Rows:
     time: numpy.ndarray
     state: numpy.ndarray
     row: numpy.ndarray
+    content: numpy.ndarray
 
 
 def read_rows(
@@ -59,7 +62,7 @@ def read_rows(
         raise info.place.refuse("the dataset has no episodes", reason=Reason.EMPTY_CORPUS)
     joined = [
         np.concatenate([getattr(part, name) for part in parts])
-        for name in ("episode", "frame", "task", "time", "state", "row")
+        for name in ("episode", "frame", "task", "time", "state", "row", "content")
     ]
     order = np.lexsort((joined[1], joined[0]))
     return Rows(*(column[order] for column in joined))
@@ -69,7 +72,8 @@ def _read(folder: Folder, info: Info, relative: str, said: Place) -> Rows:
     import numpy as np
 
     state = [STATE] if STATE in info.features else []
-    table = folder.table(relative, [*_INTEGERS, "timestamp", *state], said)
+    action = [ACTION] if ACTION in info.features else []
+    table = folder.table(relative, [*_INTEGERS, "timestamp", *state, *action], said)
     place = folder.place(relative)
     count = table.num_rows
     integers = [_column(table, name, place).astype(np.int64) for name in _INTEGERS]
@@ -85,7 +89,8 @@ def _read(folder: Folder, info: Info, relative: str, said: Place) -> Rows:
             do = "leave the episode out of the dataset, or repair it"
             raise place.at(f"$.{name}").refuse(what, do, Reason.NONFINITE)
     episode, frame, task = integers
-    return Rows(episode, frame, task, time, vectors, np.arange(count, dtype=np.int64))
+    rows = np.arange(count, dtype=np.int64)
+    return Rows(episode, frame, task, time, vectors, rows, row_contents(table, [*state, *action]))
 
 
 def _frame(integers: list[numpy.ndarray], row: int) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import numpy
 
 
+LAST_SECOND = 1e8  # three years of video: a time that every container can hold
+
+
 def decoder() -> Any:
     """PyAV. Raises :class:`Refusal` (HOST) where it is not installed."""
     try:
@@ -35,6 +38,8 @@ def frame_at(path: Path, second: float, fps: float, feature: Feature, at: Place)
     a frame of another size than the feature says.
     """
     av = decoder()
+    if not abs(second) <= LAST_SECOND:
+        raise at.refuse(f"{second:g} s is no time in a video", reason=Reason.CONFLICT)
     nearest, distance = None, 0.5 / fps
     try:
         with open(path, "rb") as handle, av.open(handle, format="mp4") as container:
@@ -50,7 +55,7 @@ def frame_at(path: Path, second: float, fps: float, feature: Feature, at: Place)
                 if frame.time > second + 0.5 / fps:
                     break
             pixels = nearest.to_ndarray(format="rgb24") if nearest is not None else None
-    except (av.FFmpegError, OSError) as error:
+    except (av.FFmpegError, OSError, ValueError, OverflowError) as error:
         raise at.refuse(f"{path.name} cannot be decoded: {error}", "fetch it again") from error
     if pixels is None:
         raise at.refuse(f"{path.name} has no frame at {second:.3f} s", reason=Reason.CONFLICT)

@@ -119,7 +119,7 @@ def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -
     projections, unlike = find_projections(ends, seen)
     norms, abnormal = find_norms(ends, seen)
     attending, unattending = attention.find(model, seen, tap)
-    view = View(model, seen, projections, norms, abnormal, attending, ends, paths)
+    view = View(model, seen, projections, norms, abnormal, attending, ends, paths, tap.sites)
 
     gates = gated.find(view)
     used = {key for seam in gates.seams for key in seam.weights.values()}

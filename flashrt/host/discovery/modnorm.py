@@ -19,19 +19,19 @@ def find(view: View, taken: set[str]) -> Found:
             children.setdefault(projection.parent, []).append(projection)
     found = Found()
     for parent, siblings in children.items():
-        roles = _roles(siblings)
+        roles = _roles(siblings, view)
         if roles is not None:
             found.add(_judge(parent, roles, view))
     return found
 
 
-def _roles(siblings: list[Projection]) -> dict[str, Projection] | None:
+def _roles(siblings: list[Projection], view: View) -> dict[str, Projection] | None:
     """q, k and v that read one tensor; or q alone, where k and v read another together."""
     groups: dict[tuple[int, ...], list[Projection]] = {}
     for sibling in siblings:
         groups.setdefault(sibling.reads, []).append(sibling)
     for group in groups.values():
-        if len(group) == 3 and (roles := roles_of(group)) is not None:
+        if len(group) == 3 and (roles := roles_of(group, view)) is not None:
             return roles
     ordered = list(groups.values())
     for i, group in enumerate(ordered[:-1]):

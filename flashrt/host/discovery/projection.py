@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss
-from flashrt.host.discovery.sample import Observed
+from flashrt.host.discovery.sample import Observed, signs
 from flashrt.host.discovery.trace import Call, Paths, Trace
 from flashrt_runtime.reason import Reason
 
 if TYPE_CHECKING:
     import torch
 
-_COLUMNS = 8  # features out that are computed again; with fewer, a wrong one could hide
+_ROUNDINGS = 32  # of the sum of magnitudes
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class Projection:
         return tuple(call.input.number if call.input else -1 for call in self.calls)
 
 
+def held(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """A module's own parameters that have a shape already; those of a lazy module have none."""
+    from torch.nn.parameter import is_lazy
+
+    return {n: p for n, p in module._parameters.items() if p is not None and not is_lazy(p)}
+
+
 Leaf = tuple[str, "torch.nn.Module"]
 
 
@@ -67,7 +75,7 @@ def stacked_matrices(paths: Paths) -> dict[str, torch.Size]:
     """Modules that hold two or more stacks of matrices (rank three), with one's shape."""
     found: dict[str, torch.Size] = {}
     for module, names in paths.items():
-        own = [p.shape for p in module._parameters.values() if p is not None]
+        own = [p.shape for p in held(module).values()]
         stacks = [shape for shape in own if len(shape) == 3 and min(shape) > 1]
         if len(stacks) > 1:
             found[names[0]] = stacks[0]
@@ -78,16 +86,15 @@ def find_projections(
     leaves: Sequence[Leaf], seen: Trace
 ) -> tuple[dict[str, Projection], list[NearMiss]]:
     """Projections by path, in call order, and what only looks like one with the reason."""
-    held = [p for path, module in leaves if (p := _held(path, module, seen))]
-    lost = _not_finite(o for p in held for call in p.calls for o in (call.input, call.output) if o)
-    agree = _agree([(call, p.weight, p.bias) for p in held for call in p.calls])
     found: dict[str, Projection] = {}
     missed: list[NearMiss] = []
-    at = 0
-    for projection in held:
-        agreed = agree[at : at + len(projection.calls)]
-        at += len(projection.calls)
-        objection = _objection(projection, agreed, lost)
+    likely = [p for path, module in leaves if (p := _held(path, module, seen))]
+    lost = _not_finite(o for p in likely for call in p.calls for o in (call.input, call.output) if o)
+    for projection in likely:
+        try:
+            objection = _objection(projection, lost, seen)
+        except Exception as error:  # a tensor of a kind of its own may refuse any operator
+            objection = Reason.HOST, f"looking at it raised {type(error).__name__}: {error}"
         if objection is not None:
             missed.append(NearMiss.of(projection.path, LINEAR_PROJ, *objection))
         else:
@@ -98,7 +105,7 @@ def find_projections(
 
 def _held(path: str, module: torch.nn.Module, seen: Trace) -> Projection | None:
     """The one floating matrix and at most one vector of a leaf that reads no integers."""
-    own = {name: p for name, p in module._parameters.items() if p is not None}
+    own = held(module)
     if sorted(p.dim() for p in own.values()) not in ([2], [1, 2]):
         return None
     calls = tuple(seen.calls.get(path, ()))
@@ -131,69 +138,100 @@ def _not_finite(seen: Iterable[Observed]) -> set[int]:
     return lost
 
 
-Claim = tuple[Call, "torch.Tensor", "torch.Tensor | None"]
+def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Whether every call is x·weightᵀ + bias: two rows of it, and the signed sum of all its rows.
 
-
-def _agree(claims: Sequence[Claim]) -> list[bool]:
-    """For each call: whether one row of it is x·weightᵀ + bias, on evenly spread features out.
-
-    ``weight`` is [out, in]. The tolerance is 32 roundings (at most 5 %) of the sum of magnitudes.
+    ``weight`` is [out, in]; every feature out is looked at. The tolerance is 32 roundings (at most
+    5 %) of the sum of magnitudes.
     """
     import torch
 
-    verdicts = [False] * len(claims)
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for i, (call, weight, _) in enumerate(claims):
+    xs, ys, sizes, shifts = [], [], [], []
+    for call in calls:
         x, y = call.input, call.output
         if x is None or y is None or x.dtype != weight.dtype or y.dtype != weight.dtype:
-            continue
+            return False
         fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == tuple(weight.shape)
-        if fits and x.kept.numel():
-            key = (min(_COLUMNS, y.width), x.width, x.dtype, weight.device)
-            groups.setdefault(key, []).append(i)
-    for members in groups.values():
-        rows, parts, outs, adds = [], [], [], []
-        for i in members:
-            call, weight, bias = claims[i]
-            assert call.input is not None
-            assert call.output is not None
-            step = max(1, weight.shape[0] // _COLUMNS)
-            stop = step * min(_COLUMNS, weight.shape[0])
-            rows.append(call.input.rows[0])
-            parts.append(weight[:stop:step])
-            outs.append(call.output.rows[0, :stop:step])
-            adds.append(torch.zeros_like(outs[-1]) if bias is None else bias[:stop:step])
-        wide = torch.promote_types(outs[0].dtype, torch.float32)
-        source = torch.stack(rows).to(wide)[:, :, None]
-        w, made, b = (torch.stack(each).to(wide) for each in (parts, outs, adds))
-        want = (w @ source)[:, :, 0] + b
-        bound = (w.abs() @ source.abs())[:, :, 0] + b.abs()
-        tolerance = min(32 * torch.finfo(outs[0].dtype).eps, 0.05)
-        near = ((made - want).abs() <= tolerance * bound + 1e-30).all(dim=1).tolist()
-        for i, verdict in zip(members, near, strict=True):
-            verdicts[i] = verdict
-    return verdicts
+        if not fits or not x.rows.numel() or not y.rows.numel():
+            return False
+        ends = _ends(x.rows)
+        xs.append(x.rows[ends])
+        ys.append(y.rows[ends])
+        sizes.append(xs[-1].abs())
+        shifts += [(1.0, 1.0)] * len(ends)
+        if x.sketch is not None and y.sketch is not None and _finite(x.sketch, y.sketch):
+            count = math.prod(x.shape[:-1])
+            xs.append(x.sketch[None])
+            ys.append(y.sketch[None])
+            typical = x.rows.abs().mean(0, dtype=torch.float32).to(x.dtype)
+            sizes.append(x.sketch.abs()[None] + typical * count**0.5)
+            shifts.append((float(signs(count, x.kept).sum()), count**0.5))
+    source, made, size = torch.cat(xs), torch.cat(ys), torch.cat(sizes)
+    wide = torch.promote_types(made.dtype, torch.float32)
+    moved = torch.tensor(shifts, device=weight.device, dtype=wide)
+    want = torch.nn.functional.linear(source, weight).to(wide)
+    if bias is not None:
+        want += moved[:, :1] * bias
+    off = (made - want).abs()
+    tolerance = min(_ROUNDINGS * torch.finfo(made.dtype).eps, 0.05)
+    # the sum of magnitudes is no less than the result: only where that is not enough is it made
+    far = (~(off <= tolerance * want.abs())).any(dim=0).nonzero().flatten()
+    if not len(far):
+        return True
+    bound = (size @ weight[far].abs().T).to(wide)
+    if bias is not None:
+        bound += moved.abs().amax(1, keepdim=True) * bias[far].abs()
+    return bool((off[:, far] <= tolerance * bound + 1e-30).all())
+
+
+def _ends(rows: torch.Tensor) -> list[int]:
+    """The first and the last row that are not zero; of rows that are all zero, the last."""
+    told = rows.ne(0).any(dim=1).nonzero().flatten().tolist() or [rows.shape[0] - 1]
+    return [told[0], told[-1]] if len(told) > 1 else told
+
+
+def _finite(*sketches: torch.Tensor) -> bool:
+    """Whether sums of half-precision rows did not overflow."""
+    return all(bool(sketch.isfinite().all()) for sketch in sketches)
+
+
+def _dead(call: Call) -> bool:
+    """Whether all that was kept of what a call read is zero."""
+    seen = call.input
+    if seen is None or bool(seen.kept.any()):
+        return False
+    return seen.sketch is None or not bool(seen.sketch.any())
 
 
 def _objection(
-    projection: Projection, agreed: Sequence[bool], lost: set[int]
+    projection: Projection, lost: set[int], seen: Trace
 ) -> tuple[Reason, str] | None:
     """Why this is not a projection, or ``None`` when every observed call says that it is."""
     calls, weight, bias = projection.calls, projection.weight, projection.bias
     found: tuple[Reason, str] | None = None
-    if not calls:
+    if not calls and projection.path in seen.unseen:
+        found = (Reason.HOST, seen.unseen[projection.path])
+    elif not calls:
         found = (Reason.NEVER_CALLED, "the observed forward never called it")
     elif not weight.is_floating_point():
         found = (Reason.DTYPE, f"its weight is {weight.dtype}, not a floating type")
+    elif not weight.numel():
+        found = (Reason.LAYOUT, f"its weight {tuple(weight.shape)} holds nothing")
     elif any(o and o.number in lost for call in calls for o in (call.input, call.output)):
         found = (Reason.NONFINITE, "what it read or put out is NaN or infinite")
-    elif not all(agreed) and all(_agree([(call, weight.T, bias) for call in calls])):
-        what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
-        found = (Reason.LAYOUT, what)
+    elif any(call.input is None or not call.input.kept.numel() for call in calls):
+        found = (Reason.LAYOUT, "it was not given a dense tensor that has rows")
     elif any(call.output is None for call in calls):
         found = (Reason.LAYOUT, "it does not return one tensor")
-    elif not all(agreed):
+    elif all(_dead(call) for call in calls):
+        found = (Reason.AMBIGUOUS, "all that was kept of what it read is zero")
+    elif not _agree(calls, weight, bias):
         found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
+        if _agree(calls, weight.T, bias):
+            what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
+            found = (Reason.LAYOUT, what)
+    elif projection.path in seen.unseen:
+        found = (Reason.HOST, seen.unseen[projection.path])
     elif not all(call.plain for call in calls):
         found = (Reason.LAYOUT, "it is not called with one positional tensor alone")
     elif not weight.is_contiguous():

@@ -16,14 +16,17 @@ class Observed(NamedTuple):
     """A tensor as it was when it was seen.
 
     ``kept`` is a copy of some of it: rows spread evenly over each matrix of a batch (all, where
-    there are few); of a tensor of rank five or more the first item, [1, …]. ``number`` tells
-    tensors apart: equal numbers are one object with nothing written to it in between.
+    there are few), the first and the last among them; of a tensor of rank five or more the first
+    item, [1, …]. ``number`` tells tensors apart: equal numbers are one object with nothing written
+    to it in between. ``sketch`` [D] is the sum of all its rows, each under a sign of its own:
+    what is linear in the rows is so in their sum, so it says something about every row.
     """
 
     number: int
     kept: torch.Tensor
     shape: tuple[int, ...]
     contiguous: bool
+    sketch: torch.Tensor | None = None
 
     @property
     def rows(self) -> torch.Tensor:
@@ -51,7 +54,20 @@ class Observed(NamedTuple):
 
         if other is None or self.shape != other.shape or self.dtype != other.dtype:
             return False
-        return self.number == other.number or torch.equal(self.kept, other.kept)
+        if self.number == other.number:
+            return True
+        return torch.equal(self.kept, other.kept) and self._sums_as(other)
+
+    def _sums_as(self, other: Observed) -> bool:
+        """Whether the sketches agree but for the order in which a sum is rounded."""
+        import torch
+
+        if self.sketch is None or other.sketch is None or not self.kept.numel():
+            return True
+        size = float(self.kept.abs().amax()) * sum(self.shape[:-1]) ** 0.5
+        size += float(self.sketch.abs().amax())
+        off = float((self.sketch - other.sketch).abs().amax())
+        return off <= 8 * torch.finfo(self.dtype).eps * size
 
 
 class Sampler:
@@ -61,21 +77,45 @@ class Sampler:
         self._whole = whole
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, Observed]] = {}
         self._indices: dict[tuple[int, torch.device], torch.Tensor] = {}
+        self._signs: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
         self._count = 0
 
-    def __call__(self, tensor: torch.Tensor) -> Observed:
-        """The tensor as it is at this moment. Only some of its values are kept, so it may go."""
+    def __call__(self, tensor: torch.Tensor) -> Observed | None:
+        """The tensor as it is at this moment. Only some of its values are kept, so it may go.
+
+        ``None`` for one that has no rows to keep: sparse, nested, quantised, or of a kind of its
+        own that cannot be indexed.
+        """
+        import torch
+
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            return None
         key = id(tensor)
         known = self._known.get(key)
         # the version of an inference tensor is not counted
         version = -1 if tensor.is_inference() else tensor._version
         if known is not None and known[0]() is tensor and known[1] == version:
-            return known[2]
+            return self._again(tensor, known[2], version)
+        return self._new(tensor, self._keep(tensor), version)
+
+    def _again(self, tensor: torch.Tensor, seen: Observed, version: int) -> Observed:
+        """What was seen, or the tensor anew where a write that torch does not count changed it."""
+        import torch
+
+        kept = self._keep(tensor)
+        if torch.equal(kept, seen.kept):
+            if version >= 0 or seen.sketch is None:
+                return seen
+            sketch = self._sketch(tensor)
+            if sketch is None or torch.equal(sketch, seen.sketch):
+                return seen
+        return self._new(tensor, kept, version)
+
+    def _new(self, tensor: torch.Tensor, kept: torch.Tensor, version: int) -> Observed:
         self._count += 1
-        seen = Observed(
-            self._count, self._keep(tensor), tuple(tensor.shape), tensor.is_contiguous()
-        )
-        self._known[key] = (weakref.ref(tensor), version, seen)
+        shape, contiguous = tuple(tensor.shape), tensor.is_contiguous()
+        seen = Observed(self._count, kept, shape, contiguous, self._sketch(tensor))
+        self._known[id(tensor)] = (weakref.ref(tensor), version, seen)
         return seen
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -96,6 +136,34 @@ class Sampler:
 
         index = self._indices.get((count, device))
         if index is None:
-            index = torch.arange(0, count, max(1, count // ROWS), device=device)
+            spread = list(range(0, count, max(1, count // ROWS)))
+            spread += [count - 1] if spread and spread[-1] != count - 1 else []
+            index = torch.tensor(spread, dtype=torch.int64, device=device)
             self._indices[count, device] = index
         return index
+
+    def _sketch(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The signed sum of its rows [D]; ``None`` where it has too few, or is no such tensor."""
+        if tensor.dim() not in (2, 3) or not tensor.dtype.is_floating_point or self._whole:
+            return None
+        rows = tensor.detach().flatten(0, -2)
+        if rows.shape[0] <= ROWS:
+            return None  # every one is kept
+        return signs(rows.shape[0], rows, self._signs) @ rows
+
+
+def signs(
+    count: int,
+    like: torch.Tensor,
+    known: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """``count`` signs, the same every time, of the dtype and on the device of ``like``."""
+    import torch
+
+    known = {} if known is None else known
+    key = (count, like.dtype, like.device)
+    if key not in known:
+        drawn = torch.Generator().manual_seed(count)
+        some = torch.randint(0, 2, (count,), generator=drawn) * 2 - 1
+        known[key] = some.to(device=like.device, dtype=like.dtype)
+    return known[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flashrt.host.discovery.attention.roles import roles as attended_roles
 from flashrt.host.discovery.near_miss import QKV_PACK, Found, NearMiss
 from flashrt.host.discovery.projection import Projection
 from flashrt.host.discovery.view import View
@@ -19,19 +20,22 @@ def find(view: View, taken: set[str]) -> Found:
             children.setdefault(projection.parent, []).append(projection)
     found = Found()
     for parent, siblings in children.items():
-        found.add(_judge(parent, siblings, view.seen.sequence))
+        found.add(_judge(parent, siblings, view))
     return found
 
 
-def _judge(
-    parent: str, siblings: list[Projection], sequence: Sequence[str]
-) -> Seam | NearMiss | None:
+def _judge(parent: str, siblings: list[Projection], view: View) -> Seam | NearMiss | None:
     group = max(_by_input(siblings), key=len)
-    objection = _objection(siblings, group, sequence)
+    objection = _objection(siblings, group, view.seen.sequence)
     if objection is not None:
         return NearMiss.of(parent, QKV_PACK, *objection)
-    roles = roles_of(group) if len(group) == 3 else None
-    return _seam(parent, roles, group[0].path) if roles else None
+    if len(group) != 3:
+        return None
+    roles = roles_of(group, view)
+    if roles is None:
+        what = "which of them are q, k and v was not seen: no attention call was traced to them"
+        return NearMiss.of(parent, QKV_PACK, Reason.AMBIGUOUS, what)
+    return _seam(parent, roles, group[0].path)
 
 
 def _objection(
@@ -49,7 +53,7 @@ def _objection(
     elif len(group) > 3:
         what = f"{len(group)} siblings read one tensor; which are q, k and v was not observed"
         found = (Reason.AMBIGUOUS, what)
-    elif roles_of(group) is None:
+    elif not _widths_fit(group):
         widths = ", ".join(str(p.n) for p in group)
         found = (Reason.STRUCTURE, f"widths {widths} are not those of q, k and v")
     elif not fixed_order([p.path for p in group], sequence):
@@ -68,11 +72,22 @@ def _by_input(siblings: list[Projection]) -> list[list[Projection]]:
     return list(groups.values())
 
 
-def roles_of(group: list[Projection]) -> dict[str, Projection] | None:
-    """q is the widest and k and v are equally wide; between equals the call order decides."""
-    widest = max(p.n for p in group)
-    q = next(p for p in group if p.n == widest)
-    k, v = (p for p in group if p is not q)
+def _widths_fit(group: list[Projection]) -> bool:
+    """Whether two are equally wide and the third is a whole number of times as wide."""
+    low, middle, high = sorted(p.n for p in group)
+    return low == middle and high % low == 0
+
+
+def roles_of(group: list[Projection], view: View) -> dict[str, Projection] | None:
+    """q, k and v of three siblings, in call order: by the argument of attention that each reaches.
+
+    ``None`` where that was not seen, or where their widths are not those of q, k and v.
+    """
+    told = attended_roles(view.sites, [p.path for p in group])
+    if told is None:
+        return None
+    by_path = {p.path: p for p in group}
+    q, k, v = (by_path[path] for path in told)
     if k.n != v.n or q.n % k.n:
         return None
     by_role = {"q": q, "k": k, "v": v}

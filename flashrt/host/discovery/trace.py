@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashrt.host.discovery.sample import Observed, Sampler
@@ -52,11 +53,13 @@ class Trace:
     """Every observed call of one forward, and the order in which modules were called.
 
     A module that a tree holds at several paths is called by the path that lies in the call around
-    it, so a projection that two layers share has calls under both.
+    it, so a projection that two layers share has calls under both. ``unseen`` says, by path, what
+    became of calls that could not be written down.
     """
 
     calls: dict[str, list[Call]] = field(default_factory=dict)
     sequence: list[str] = field(default_factory=list)
+    unseen: dict[str, str] = field(default_factory=dict)
 
     def one(self, path: str) -> Call | None:
         """The only call of a module, or ``None`` when there were more or none."""
@@ -90,21 +93,32 @@ class _Recorder:
         self._open: list[tuple[Any, ...]] = []
         self._sample = Sampler(whole=whole)
         self._tensor = torch.Tensor
+        self._thread = get_ident()
 
-    def enter(self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call begins."""
+    def here(self) -> bool:
+        """Whether this is the thread that the forward was started in."""
+        return get_ident() == self._thread
+
+    def enter(self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """A call begins. False for one in another thread: what lies in what is not known then."""
+        if not self.here():
+            what = "another thread called it, so the order of its calls was not observed"
+            self.seen.unseen.update(dict.fromkeys(names, what))
+            return False
         path = names[0] if len(names) == 1 else self._path(names)
         first: Observed | None
         given: Mapping[str, Observed] = _NONE
         plain = len(args) == 1 and not kwargs and isinstance(args[0], self._tensor)
         if plain:
             first = self._sample(args[0])
+            plain = first is not None
         else:
             given = self._tensors((*enumerate(args), *kwargs.items()))
             first = next(iter(given.values()), None)
         sequence = self.seen.sequence
         self._open.append((path, len(sequence), first, plain, given))
         sequence.append(path)
+        return True
 
     def leave(self, out: Any) -> None:
         """The call that began last has returned."""
@@ -125,17 +139,21 @@ class _Recorder:
 
     def drop(self) -> None:
         """The call that began last has raised, so it has nothing to show."""
-        self._open.pop()
+        path = self._open.pop()[0]
+        self.seen.unseen[path] = "its call raised, and the host went on without it"
 
     def _tensors(self, values: Iterable[tuple[object, object]]) -> dict[str, Observed]:
         found: dict[str, Observed] = {}
         for name, value in values:
             if isinstance(value, self._tensor):
-                found[str(name)] = self._sample(value)
+                seen = self._sample(value)
+                if seen is not None:
+                    found[str(name)] = seen
             elif isinstance(value, (tuple, list)):
                 for i, inner in enumerate(value):
-                    if isinstance(inner, self._tensor):
-                        found[f"{name}.{i}"] = self._sample(inner)
+                    seen = self._sample(inner) if isinstance(inner, self._tensor) else None
+                    if seen is not None:
+                        found[f"{name}.{i}"] = seen
         return found
 
     def _path(self, names: Sequence[str]) -> str:
@@ -148,11 +166,20 @@ class _Recorder:
 
 
 def _hook(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Callable[[], None]:
+    began = [0]
+
+    def before(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        began[0] += to.enter(names, args, kwargs)
+
+    def after(_module: object, _args: object, out: object) -> None:
+        # called, without a result, where the forward or a hook before ours raised as well
+        if began[0] and to.here():
+            began[0] -= 1
+            to.leave(out)
+
     handles = (
-        module.register_forward_pre_hook(
-            lambda _module, args, kwargs: to.enter(names, args, kwargs), with_kwargs=True
-        ),
-        module.register_forward_hook(lambda _module, _args, out: to.leave(out)),
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, always_call=True),
     )
 
     def undo() -> None:
@@ -176,7 +203,8 @@ def _listen(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Cal
     enter, leave = to.enter, to.leave
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        enter(names, args, kwargs)
+        if not enter(names, args, kwargs):
+            return plain(*args, **kwargs)
         try:
             out = plain(*args, **kwargs)
         except BaseException:

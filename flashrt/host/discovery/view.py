@@ -16,10 +16,15 @@ from flashrt_runtime.contract import Seam
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.host.discovery.attention.tap import Site
+
 
 @dataclass(frozen=True)
 class View:
-    """``projections`` and ``norms`` are by path, in call order; ``attention`` are its seams."""
+    """``projections`` and ``norms`` are by path, in call order; ``attention`` are its seams.
+
+    ``sites`` are the calls of modules that attended, with what they held.
+    """
 
     model: torch.nn.Module
     seen: Trace
@@ -29,6 +34,7 @@ class View:
     attention: Sequence[Seam] = ()
     leaves: Sequence[Leaf] = ()
     paths: Paths = field(default_factory=dict)
+    sites: Sequence[Site] = ()
 
     @cached_property
     def readers(self) -> dict[int, list[Call]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,11 @@ class SlotCall:
 
 @dataclass
 class Site:
-    """One call of a module whose own forward attends, or runs a callable slot."""
+    """One call of a module whose own forward attends, or runs a callable slot.
+
+    ``around`` is the call that made this one; ``inner`` is whether a call inside of it attended or
+    ran a slot. The calls around an attending one have ``given``, ``children`` and ``output`` too.
+    """
 
     path: str
     module: torch.nn.Module
@@ -68,6 +72,15 @@ class Site:
     attended: list[Attended] = field(default_factory=list)
     slots: list[SlotCall] = field(default_factory=list)
     output: Any = None
+    around: Site | None = None
+    inner: bool = False
+
+    def frames(self) -> Iterator[Site]:
+        """This call and those around it, from the inside out."""
+        at: Site | None = self
+        while at is not None:
+            yield at
+            at = at.around
 
     def relative(self, child: Child) -> str:
         """The child's path within this module."""
@@ -164,8 +177,11 @@ class AttentionTap:
         own = held.get("forward")
 
         def forward(*args: Any, **named: Any) -> Any:
+            if self._thread != get_ident():
+                return plain(*args, **named)
             depth = len(self._stack)
-            self._stack.append(Site(path, module))
+            around = self._stack[-1] if self._stack else None
+            self._stack.append(Site(path, module, around=around))
             try:
                 out = plain(*args, **named)
                 self._leave(plain, args, named, out)
@@ -202,10 +218,13 @@ class AttentionTap:
 
     def _leave(self, plain: Any, args: Any, named: dict[str, Any], out: Any) -> None:
         site = self._stack.pop()
-        if site.attended or site.slots:
+        own = bool(site.attended or site.slots)
+        if own or site.inner:
             site.given, site.output = Parameters(plain).bind(args, named), out
+        if own:
             self.sites.append(site)
         if self._stack:
+            self._stack[-1].inner |= own or site.inner
             kind = self._tensor
             first = args[0] if args else None
             if not isinstance(first, kind):

@@ -1,0 +1,147 @@
+"""Which of three projections are q, k and v: told by the argument that their values reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from flashrt.host.discovery.attention.norms import agree
+from flashrt.host.discovery.attention.tap import Attended, Child, Site
+
+if TYPE_CHECKING:
+    import torch
+
+_POSITIONS = 4
+_HOPS = 2  # a norm, and one more module that only hands on
+
+
+def roles(sites: Sequence[Site], paths: Sequence[str]) -> tuple[str, ...] | None:
+    """The paths of q, k and v, in this order, or ``None`` where that was not seen or is not sure.
+
+    A projection reaches an argument of an attention call when, at every position looked at, the
+    inner products between its heads are those of the argument's heads but for one factor. Norms
+    in between are followed; a rotation of any kind keeps inner products.
+    """
+    found: set[tuple[str, ...]] = set()
+    for site in sites:
+        made = _made(site, paths)
+        if made is None:
+            continue
+        for attended in site.attended:
+            found |= set(_fitting(attended, paths, made))
+    return found.pop() if len(found) == 1 else None
+
+
+def _made(site: Site, paths: Sequence[str]) -> list[list[torch.Tensor]] | None:
+    """What each path put out in this call or one around it, and what was made of that."""
+    children: list[Child] = []
+    for frame in site.frames():
+        children += frame.children
+        by_path = {child.path: child for child in frame.children if child.path in paths}
+        if len(by_path) == len(paths):
+            return [list(_onward(by_path[path], children)) for path in paths]
+    return None
+
+
+def _onward(child: Child, children: Sequence[Child]) -> Iterator[torch.Tensor]:
+    made = [child.output.tensor] if child.output is not None else []
+    yield from made
+    for _ in range(_HOPS):
+        made = [
+            other.output.tensor
+            for other in children
+            if other is not child and other.input is not None and other.output is not None
+            if any(_holds(other.input.tensor, tensor) for tensor in made)
+        ]
+        yield from made
+
+
+def _holds(read: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether one is the other in another shape, or with its heads before its positions."""
+    import torch
+
+    if read.dtype != tensor.dtype or read.numel() != tensor.numel():
+        return False
+    if read.data_ptr() == tensor.data_ptr():
+        return True
+    flat = tensor.reshape(-1)
+    if torch.equal(read.reshape(-1), flat):
+        return True
+    return read.dim() == 4 and torch.equal(read.transpose(1, 2).reshape(-1), flat)
+
+
+class _Heads:
+    """A few positions of [B, T, H, D] in double."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x.detach().double()
+
+    @cached_property
+    def products(self) -> torch.Tensor:
+        """Inner products of heads, [B, T, H, H]."""
+        return self.x @ self.x.transpose(-1, -2)
+
+
+def _fitting(
+    attended: Attended, paths: Sequence[str], made: Sequence[Sequence[torch.Tensor]]
+) -> Iterator[tuple[str, ...]]:
+    call = attended.call
+    if not call.query.dim() == call.key.dim() == call.value.dim() or call.query.dim() not in (3, 4):
+        return
+    given = [t if t.dim() == 4 else t[None] for t in (call.query, call.key, call.value)]
+    reach = [
+        [any(_reaches(source, to, repeated=i > 0) for source in sources) for sources in made]
+        for i, to in enumerate(given)
+    ]
+    for order in permutations(range(3)):
+        if all(reach[i][one] for i, one in enumerate(order)):
+            yield tuple(paths[one] for one in order)
+
+
+def _reaches(source: torch.Tensor, to: torch.Tensor, *, repeated: bool) -> bool:
+    """Whether ``source`` became ``to`` [B, H, T, D], with each head ``repeated`` at most."""
+    batch, heads, positions, size = to.shape
+    own = _split(source, batch, size, heads)
+    if own is None or own.shape[1] > positions or heads % own.shape[2]:
+        return False
+    if own.shape[2] != heads and not repeated:
+        return False
+    times, count = heads // own.shape[2], own.shape[1]
+    at = sorted({*range(0, count, max(1, count // _POSITIONS)), count - 1})
+    mine = _Heads(own[:, at])
+    for first in dict.fromkeys((positions - count, 0)):  # after what a cache held, or before
+        whole = to.transpose(1, 2)[:, [first + i for i in at]]
+        ways = (whole,) if times == 1 else (whole[:, :, ::times], whole[:, :, : own.shape[2]])
+        if any(_alike(mine, _Heads(way), source.dtype) for way in ways):
+            return True
+    return False
+
+
+def _split(source: torch.Tensor, batch: int, size: int, heads: int) -> torch.Tensor | None:
+    """[B, T, H, D] of what a projection or a norm of heads put out, or ``None``."""
+    if not source.is_floating_point() or not source.numel() or source.numel() % (batch * size):
+        return None
+    if source.dim() == 4 and source.shape[-1] == size and source.shape[0] == batch:
+        swap = source.shape[1] != heads and heads % source.shape[2] == 0
+        return source if swap or source.shape[2] == heads else source.transpose(1, 2)
+    width = source.shape[-1]
+    if source.dim() in (2, 3) and width % size == 0:
+        return source.reshape(batch, -1, width // size, size)
+    return None
+
+
+def _alike(mine: _Heads, other: _Heads, dtype: torch.dtype) -> bool:
+    import torch
+
+    if torch.equal(mine.x, other.x):
+        return True
+    a, b = mine.products, other.products
+    size = float(a.square().sum())
+    factor = float((a * b).sum()) / size if size else 0.0
+    if not factor > 0:
+        return False
+    if a.numel() < _POSITIONS and abs(factor - 1) > 32 * torch.finfo(dtype).eps:
+        return False  # so few numbers are proportional by chance
+    return agree(b, a * factor, dtype, float(b.abs().mean()))
