@@ -60,11 +60,11 @@ TASKS: tuple[tuple[str, Policy], ...] = (
 
 def simulate(task: int, length: int, seed: int) -> Iterator[dict[str, Any]]:
     """``length`` observations of one episode, each with the action that followed it."""
-    import gym_pusht  # noqa: F401 - registers the environment
     import gymnasium
 
+    # gymnasium imports the module before the colon, which registers the environment.
     env = gymnasium.make(
-        "gym_pusht/PushT-v0",
+        "gym_pusht:gym_pusht/PushT-v0",
         obs_type="pixels_agent_pos",
         render_mode="rgb_array",
         observation_width=SIZE,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flashrt_cli.options import DEFAULT_STORE, StoreOption
 from flashrt_cli.output import FormatOption
+
+if TYPE_CHECKING:
+    from flashrt.report.calibration_view import CalibrationView
+
+_LARGEST = 2**53 - 1  # the largest whole number that a receipt can hold
 
 
 def calibrate(
@@ -23,14 +28,22 @@ def calibrate(
         str,
         typer.Option(help="brown, text:FOLDER of .txt files, or lerobot:FOLDER of a robot."),
     ] = "brown",
-    samples: Annotated[int, typer.Option(min=1, help="Calibration frames to draw.")] = 32,
-    held_out: Annotated[int, typer.Option(min=0, help="Frames kept apart for judging.")] = 16,
-    window: Annotated[int, typer.Option(min=2, help="Tokens in a frame of text.")] = 128,
+    samples: Annotated[
+        int, typer.Option(min=1, max=_LARGEST, help="Calibration frames to draw.")
+    ] = 32,
+    held_out: Annotated[
+        int, typer.Option(min=0, max=_LARGEST, help="Frames kept apart for judging.")
+    ] = 16,
+    window: Annotated[
+        int, typer.Option(min=2, max=_LARGEST, help="Tokens in a frame of text.")
+    ] = 128,
     percentile: Annotated[float, typer.Option(help="Across frames; 100 is the maximum.")] = 99.9,
     max_samples: Annotated[
-        int | None, typer.Option(min=1, help="Use this many frames, stratified anew.")
+        int | None, typer.Option(min=1, max=_LARGEST, help="Use this many frames, stratified anew.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split and the sampler.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=_LARGEST, help="Seed of the split and the sampler.")
+    ] = 0,
     exclude: Annotated[
         list[str] | None,
         typer.Option(help="Document, episode or robot frame never to draw; may be repeated."),
@@ -52,13 +65,17 @@ def calibrate(
     from flashrt.host.seams import seams_of
     from flashrt.receipt.store import Store
     from flashrt.report.calibration_page import points_table
-    from flashrt.report.calibration_plot import draw, require_plottable
+    from flashrt.report.calibration_plot import require_plottable
     from flashrt.report.calibration_view import view
     from flashrt_cli.output import Output, emit, problem_of
     from flashrt_cli.progress import reporting
+    from flashrt_cli.writable import require_file, require_folder
 
     if plot is not None:
         require_plottable(plot)  # refused before minutes are spent
+        require_file(plot)
+    for folder in (store, store / "calibration", store / "table"):
+        require_folder(folder)
     with reporting(summary=True) as tell:
         tell("load", note=host)
         loaded = host_of(host, cache)
@@ -91,7 +108,7 @@ def calibrate(
         digest = result.save(Store(store))
     seen = view(result.body, result.table) if verbose or plot is not None else None
     if seen is not None and plot is not None:
-        draw(seen, plot)
+        _draw(seen, plot, digest)
     emit(
         Output(
             title=f"calibrate {loaded.name}",
@@ -102,3 +119,15 @@ def calibrate(
         ),
         fmt,
     )
+
+
+def _draw(seen: CalibrationView, plot: Path, digest: str) -> None:
+    """Draw; when that fails, say which receipt was kept all the same."""
+    from flashrt.report.calibration_plot import draw
+    from flashrt_runtime.reason import Refusal
+
+    try:
+        draw(seen, plot)
+    except Refusal as error:
+        do = f"the receipt {digest} is kept: `flashrt report {digest} -o FILE` draws it"
+        raise Refusal(error.reason, error.what, subject=error.subject, do=do) from error

@@ -44,6 +44,7 @@ class Bound:
                     "seam": p.seam_id,
                     "output": p.output,
                     "ok": p.ok,
+                    "unseen": p.unseen,
                     "reason": p.why,
                     "cosine": p.agreement.cosine if p.agreement else None,
                     "max_abs": p.agreement.max_abs if p.agreement else None,
@@ -95,10 +96,15 @@ def discover(
         problems = [
             Because(Reason.BINDING, f"{p.output or 'nothing'} is not proven: {p.why}", p.seam_id)
             for p in bound.proofs
-            if not p.ok
+            if not p.ok and not p.unseen
         ]
         problems += bound.match.contradicted
         warnings += bound.match.unseen
+        warnings += [
+            Because(Reason.BINDING, f"{p.output} is not seen: {p.why}", p.seam_id)
+            for p in bound.proofs
+            if p.unseen
+        ]
     emit(
         Output(
             title=f"discover {observed.label}",
@@ -133,9 +139,12 @@ def _bound(observed: Observed, found: Discovery, prove: bool) -> Bound:
 
 def _lines(bound: Bound) -> list[str]:
     proven = sum(p.ok for p in bound.proofs)
+    unseen_outputs = sum(p.unseen for p in bound.proofs)
     lines = [f"the binding {bound.name} resolves to {len(bound.seams)} seams"]
     if bound.proofs:
-        lines.append(f"{proven} of {len(bound.proofs)} outputs equal their reference's at fp32")
+        apart = f"; {unseen_outputs} the host never shows" if unseen_outputs else ""
+        judged = len(bound.proofs) - unseen_outputs
+        lines.append(f"{proven} of {judged} outputs equal their reference's at fp32{apart}")
     if bound.provisional:
         lines.append(f"the binding is provisional: {bound.provisional}")
     agree = "differs from" if bound.match.contradicted else "agrees with"

@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from flashrt.release.source import Verifier
 
 DEFAULT_STORE = Path(".flashrt/store")
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the receipt store.")]
+
+
+def _folder(name: str | Path) -> Path:
+    if not str(name):  # an unset variable in a script: the current folder was not meant
+        raise typer.BadParameter("an empty name is no folder; write . for the current one")
+    return Path(name)
+
+
+StoreOption = Annotated[
+    Path,
+    typer.Option("--store", help="Folder of the receipt store.", parser=_folder, metavar="<path>"),
+]
 
 
 def open_store(root: Path) -> Store:

@@ -56,11 +56,11 @@ def prove(
 ) -> list[Proof]:
     """One :class:`Proof` for each output, point and eps of each seam, in binding order.
 
-    ``forward`` runs the host once, and once more for each region whose eps decides nothing on
-    rows of ordinary size: what its norm reads is then scaled to a mean square of about eps, so that
-    an eps that is wrong by ten percent shows. It must give the same every time. Of each addressed
-    module the first call counts. ``indices`` narrows ``{i}``; ``trust`` are catalog folders outside
-    the package whose references may run.
+    ``forward`` runs the host once, and again for each region that has an eps (twice for one that
+    is made of others): what its norm reads is then scaled to a mean square of about eps, so that
+    an eps that is wrong by ten percent shows. Of each addressed module the first call counts.
+    ``indices`` narrows ``{i}``; ``trust`` are catalog folders outside the package whose references
+    may run.
 
     An output is ok with cosine ≥ 0.9999 and a largest difference ≤ 1e-4 of the reference's largest
     magnitude; never when both are zero, when it is not addressed, or when it is a query, key or
@@ -163,25 +163,36 @@ def _eps(
 ) -> Iterator[Proof]:
     """One region's seams: whether their eps is the host's."""
     asked: list[tuple[Placed, frozenset[str], float]] = []
+    choice: tuple[frozenset[str], float] | None = None
     for one in some:
         if quiet.eps_of(one) is None:
             continue
-        reference, given = references[one.region.spec.id], seen.inputs(one)
-        weights = slots(one.region, one.seam, seen.tree)
-        if quiet.shows(reference, given, weights, one.region.variant):
-            yield Proof(one.region.name, one.seam.id, EPS, None, True)  # every output saw it
-            continue
-        choice = quiet.chosen(one, reference, given, weights)
+        if choice is None:  # the seams of one region differ in numbers only; each is judged below
+            weights = slots(one.region, one.seam, seen.tree)
+            choice = quiet.chosen(one, references[one.region.spec.id], seen.inputs(one), weights)
         why = "no quiet row shows it" if choice is None else quiet.beyond(one, choice[0])
         if choice is None or why:
             yield Proof(one.region.name, one.seam.id, EPS, None, False, why)
         else:
             asked.append((one, *choice))
-    if not asked:
-        return
+    found: dict[tuple[str, str], Proof] = {}
+    for turn in range(max((len(quiet.rounds(one, level)) for one, _, level in asked), default=0)):
+        some_rows = [(o, names, quiet.rounds(o, level)[turn]) for o, names, level in asked]
+        for proof in _on_quiet_rows(some_rows, seen.tree, forward, references):
+            before = found.get((proof.region, proof.seam_id), proof)
+            found[proof.region, proof.seam_id] = before if not before.ok else proof
+    yield from found.values()
+
+
+def _on_quiet_rows(
+    asked: list[tuple[Placed, frozenset[str], float]],
+    tree: Tree,
+    forward: Callable[[], object],
+    references: Mapping[str, Reference],
+) -> Iterator[Proof]:
     placed = [one for one, *_ in asked]
     try:
-        again = watch(placed, seen.tree, forward, inside=quiet.quietened(seen.tree, asked))
+        again = watch(placed, tree, forward, inside=quiet.quietened(tree, asked))
     except Exception as error:  # the host's own code, on rows that nobody gave it before
         what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         for one in placed:
@@ -193,7 +204,7 @@ def _eps(
 
 
 def _quiet(one: Placed, seen: Seen, reference: Reference) -> Proof:
-    """The seam's outputs on quiet rows, as one Proof of its eps: the first that is not ok, or ok."""
+    """The seam's outputs on quiet rows, as one Proof of its eps: the first not ok, or ok."""
     proofs = [p for p in _proofs(one, seen, reference) if not p.unseen]
     bad = next((p for p in proofs if not p.ok), None)
     if bad is not None:

@@ -17,7 +17,6 @@ from flashrt.binding.seen import sides
 from flashrt.binding.tree import Tree, expand
 from flashrt.spec.harness import agreement
 from flashrt.spec.reference import Reference
-from flashrt_runtime.reason import Refusal
 
 if TYPE_CHECKING:
     import torch
@@ -65,27 +64,26 @@ def chosen(
         and one.region.spec.inputs[name.partition(".")[0]].domain.kind.value == "normal"
     ]
     for level in LEVELS:
-        alone = [name for name in free if _shown(one, reference, given, weights, {name}, level)]
-        names = frozenset(alone or free)
-        if names and (alone or _shown(one, reference, given, weights, names, level)):
-            return names, level
+        softer = {name: given[name] * _factor(given[name], eps, level) for name in free}
+
+        def shown(*names: str, softer: Tensors = softer) -> bool:
+            some = {**given, **{name: softer[name] for name in names}}
+            return shows(reference, some, weights, one.region.variant)
+
+        alone = [name for name in free if shown(name)]
+        if alone or (free and shown(*free)):
+            return frozenset(alone or free), level
     return None
 
 
-def _shown(
-    one: Placed,
-    reference: Reference,
-    given: Tensors,
-    weights: Tensors,
-    names: set[str] | frozenset[str],
-    level: float,
-) -> bool:
-    eps = float(one.region.variant["eps"])
-    quiet = {n: t * _factor(t, eps, level) if n in names else t for n, t in given.items()}
-    try:
-        return shows(reference, quiet, weights, one.region.variant)
-    except Refusal:
-        return False
+def rounds(one: Placed, level: float) -> tuple[float, ...]:
+    """The levels of one seam's forwards.
+
+    A region made of others has norms behind its first one: rows so much quieter that even normed
+    ones have a mean square of about eps reach those.
+    """
+    eps = eps_of(one)
+    return (level, level * eps**0.5) if eps and one.region.spec.composes else (level,)
 
 
 def _factor(tensor: torch.Tensor, eps: float, level: float) -> float:
@@ -182,7 +180,7 @@ class _Scale:
         _, _, name, items = source
 
         def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            where: int | str | None
+            where: Any
             if name:
                 names = [] if name in kwargs else list(inspect.signature(module.forward).parameters)
                 where = names.index(name) if name in names else name

@@ -152,7 +152,7 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 def _norms(tensor: torch.Tensor, spec: TensorSpec, rows: str) -> torch.Tensor:
-    """One norm a token: over the dims after the rows, and after the tokens where rows are a batch."""
+    """One norm a token: over the dims after the rows, or after a batch's tokens."""
     features = len(spec.dims) - (1 if rows == "M" else 2)
     return tensor.double().flatten(tensor.dim() - features).norm(dim=-1).flatten()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flashrt.host.forward import forward
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ _ROBOTS: Mapping[str, str] = {"pi0": "flashrt.host.tiny.pi0"}
 def text_feed(host: Host) -> Callable[[Any], object]:
     """One plain forward over a frame's tokens.
 
-    Raises :class:`Refusal` (HOST) without tokenizer; and, from the forward, for tokens that the
-    host does not embed and for what the host itself raises.
+    Raises :class:`Refusal` (HOST) without tokenizer, and as :func:`flashrt.host.forward.forward`.
     """
     if host.tokenizer is None:
         raise Refusal(
@@ -30,45 +30,7 @@ def text_feed(host: Host) -> Callable[[Any], object]:
             subject=host.name,
             do="give it frames of its own kind: --frames lerobot:FOLDER for a robot's host",
         )
-    rows = _embedded(host.model)
-
-    def run(frame: Any) -> object:
-        most = int(frame.token_ids.max())
-        if rows is not None and most >= rows:
-            what = f"the tokenizer gives token {most} and the host embeds {rows}"
-            do = "use the tokenizer that belongs to these weights"
-            raise Refusal(Reason.HOST, what, subject=f"frame {frame.id}", do=do)
-        try:
-            return host.model(frame.token_ids[None])
-        except (Refusal, MemoryError):
-            raise
-        except Exception as error:  # a config that loads may still describe no model that runs
-            if _ours(error):
-                raise
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            what = f"the host cannot run {frame.token_ids.numel()} tokens: {lines[0]}"
-            do = "look at its config.json, or give a shorter --window"
-            raise Refusal(Reason.HOST, what, subject=f"frame {frame.id}", do=do) from error
-
-    return run
-
-
-def _embedded(model: Any) -> int | None:
-    """Tokens that the host's embedding holds, where it says so."""
-    try:
-        return int(model.get_input_embeddings().weight.shape[0])
-    except (AttributeError, TypeError, IndexError, NotImplementedError):
-        return None
-
-
-def _ours(error: BaseException) -> bool:
-    """Whether a hook of ours raised it, under the host's forward."""
-    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0].startswith("flashrt"):
-            return True
-        trace = trace.tb_next
-    return False
+    return lambda frame: forward(host.model, frame.token_ids[None], f"frame {frame.id}")
 
 
 def require_robot(host: Host) -> str:
@@ -87,9 +49,7 @@ def require_robot(host: Host) -> str:
     return _ROBOTS[family]
 
 
-def robot_feed(
-    host: Host, mean: numpy.ndarray, std: numpy.ndarray
-) -> Callable[[Any], object]:
+def robot_feed(host: Host, mean: numpy.ndarray, std: numpy.ndarray) -> Callable[[Any], object]:
     """One generation of an action chunk from a frame's images, state and task.
 
     ``mean`` and ``std`` (float64 [S]) normalise the state; they are of the frames that are

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flashrt.calibration.kinds import Grouped
 from flashrt.calibration.statistic import Kind, Statistic
 from flashrt.calibration.streaming import Moments, TopK, of_largest
 from flashrt.calibration.vectors import Folded
 from flashrt_runtime.reason import Reason, Refusal
-
-if TYPE_CHECKING:
-    import numpy
 
 
 class Stream:

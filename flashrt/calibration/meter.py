@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from flashrt.calibration.kinds import Address, Observation
-from flashrt.calibration.slots import Slots
+from flashrt.calibration.slots import Slots, require_dense
 from flashrt.calibration.statistic import AMAX, Kind, Statistic
-from flashrt.calibration.vectors import Vectors
+from flashrt.calibration.vectors import Folded, Vectors
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Taken:
     """One frame: ``amax`` float32 [points], the max over its calls, and ``seen`` bool [points].
 
     ``broken`` is the point that was first to be non-finite, if one was. ``vectors`` has, by point,
-    the finer statistic that was asked for: one value a group, and the rows it was taken over.
+    the finer statistic that was asked for.
     ``unmasked`` are the points that the frame's mask could not be applied to, ``masked`` says
     whether it was applied to any.
     """
@@ -37,7 +38,7 @@ class Taken:
     amax: numpy.ndarray
     seen: numpy.ndarray
     broken: int | None
-    vectors: Mapping[int, tuple[numpy.ndarray, int]]
+    vectors: Mapping[int, Folded]
     unmasked: tuple[int, ...]
     masked: bool
 
@@ -45,8 +46,11 @@ class Taken:
 class Meter:
     """Measures points of a model while its hooks are on (:meth:`attached`).
 
-    Points that sit at one place, and neighbouring places that are handed one tensor (q, k and v),
-    cost one amax between them. ``asked`` gives a finer statistic for an address by its index.
+    Points that sit at one place cost one amax between them; every call of a place costs one. Two
+    calls that are handed one tensor do not share it: an in-place write between them may leave no
+    trace (under inference mode, through ``.data``, by a kernel), and a matmul over the tensor costs
+    hundreds of times as much. Calls may come from several threads. ``asked`` gives a finer
+    statistic for an address by its index.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Meter:
             kinds.setdefault(self._of_address[address_index], set()).add(statistic.kind)
         self._vectors = Vectors({place: frozenset(wanted) for place, wanted in kinds.items()})
         self._slots = Slots()
+        self._lock = RLock()  # a host may run its branches in threads
         count = len(self._places)
         self._shape: list[Any] = [None] * count  # of the last call
         self._shapes: list[dict[tuple[int, ...], str]] = [{} for _ in range(count)]
@@ -93,22 +98,29 @@ class Meter:
         self._broken: int | None = None
         self._called: list[int] = []  # the place of every call …
         self._which: list[int] = []  # … and the slot that has its amax
-        self._last: torch.Tensor | None = None
-        self._version = -1
-        self._rows: torch.Tensor | None = None  # the counted rows of the last tensor
         self._masked = False
+        self._refused: Refusal | None = None
         self._unmasked: set[int] = set()
         self._slots.clear()
         self._vectors.clear()
 
     def _see(self, place: int, tensor: torch.Tensor) -> None:
-        version = -1 if tensor.is_inference() else tensor._version
-        if tensor is not self._last or version != self._version:
-            self._last, self._version = tensor, version
-            self._measure(tensor)
-        rows = self._rows
-        if rows is None:
+        with self._lock:
+            try:
+                self._measure(place, tensor)
+            except Refusal as refusal:  # the host would swallow it, or a thread of the host
+                self._refused = self._refused or refusal
+
+    def _measure(self, place: int, tensor: torch.Tensor) -> None:
+        if not tensor.is_floating_point():
             return
+        require_dense(tensor, self._places[place][0])
+        rows = tensor if self._mask is None else self._counted(tensor)
+        if not rows.numel():
+            return
+        if self._slots.count == _MOST:
+            self._flush()
+        self._slots.put(rows)
         self._called.append(place)
         self._which.append(self._slots.count - 1)
         if tensor.shape != self._shape[place]:
@@ -119,26 +131,13 @@ class Meter:
         if place in self._vectors.wanted:
             self._vectors.see(place, rows, self._places[place][0])
 
-    def _measure(self, tensor: torch.Tensor) -> None:
-        if not tensor.is_floating_point() or not tensor.numel():
-            self._rows = None
-            return
-        self._rows = rows = tensor if self._mask is None else self._counted(tensor)
-        if rows is None:
-            return
-        if self._slots.count == _MOST:
-            self._flush()
-        self._slots.put(rows)
-        self._vectors.start()
-
-    def _counted(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The rows that count; ``None`` where none does; the tensor where the mask does not fit."""
+    def _counted(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The rows that count; the tensor itself where the mask does not fit."""
         mask = self._mask
-        if mask is None or not mask.fits(tensor):
+        if mask is None or not tensor.numel() or not mask.fits(tensor):
             return tensor
         self._masked = True
-        rows = mask.rows(tensor)
-        return rows if rows.numel() else None
+        return mask.rows(tensor)
 
     def _hook(self, place: int, side: str) -> Any:
         import torch
@@ -197,22 +196,28 @@ class Meter:
     def take(self) -> Taken:
         """What one frame gave, and start the next, without a mask.
 
-        Raises :class:`Refusal` (SHAPE) for a width that the asked granularity does not divide.
+        Raises :class:`Refusal`: SHAPE for a width that the asked granularity does not divide or
+        that two calls do not share, LAYOUT and DTYPE for an activation that has no amax to take.
         """
-        self._flush()
-        order, broken = self._of_address, self._broken
-        taken = Taken(
-            self._amax[order],
-            self._seen[order],
-            order.index(broken) if broken is not None else None,
-            {} if broken is not None else self._grouped(),
-            tuple(i for i, place in enumerate(order) if place in self._unmasked),
-            self._masked,
-        )
-        self.use(None)
-        return taken
+        with self._lock:
+            refused = self._refused
+            if refused is not None:
+                self.use(None)
+                raise refused
+            self._flush()
+            order, broken = self._of_address, self._broken
+            taken = Taken(
+                self._amax[order],
+                self._seen[order],
+                order.index(broken) if broken is not None else None,
+                {} if broken is not None else self._grouped(),
+                tuple(i for i, place in enumerate(order) if place in self._unmasked),
+                self._masked,
+            )
+            self.use(None)
+            return taken
 
-    def _grouped(self) -> dict[int, tuple[numpy.ndarray, int]]:
+    def _grouped(self) -> dict[int, Folded]:
         found = {}
         for index, statistic in self._asked.items():
             one = self._vectors.fold(self._of_address[index], statistic, self._addresses[index])

@@ -15,6 +15,7 @@ from flashrt.calibration.precision import (
     SeamPrecision,
     Source,
     WeightPrecision,
+    conflict,
 )
 from flashrt.document.atomic import write_atomic
 from flashrt.document.canonical import canonical_bytes, object_of, seal
@@ -34,6 +35,18 @@ __all__ = [
 ]
 
 SCHEMA = "flashrt.precision_spec/1"
+# What ``auto`` resolves to, or a person asks for: the schemes that exist.
+SCHEMES = (
+    "none",
+    "bf16_structural",
+    "fp16_weight",
+    "w8a16_decode",
+    "w4a16_decode",
+    "int8_static",
+    "int8_static_keep_outliers",
+    "fp8_static",
+    "fp8_static_keep_outliers",
+)
 _MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -45,6 +58,10 @@ class ModelPrecisionSpec:
     records of the calibration receipt; ``calibration`` is the receipt's digest where there is one,
     ``overrides`` that of the file of stated scales. Reading what :meth:`to_bytes` wrote gives the
     same bytes.
+
+    Raises :class:`Refusal` (CONFLICT) for parts that contradict each other: a calibrated point with
+    neither receipt nor data, or data without one; an overridden point without the file; a seam of a
+    structure that is not among ``structures``, or one of them twice; a scheme that is not resolved.
     """
 
     scheme: str
@@ -56,6 +73,24 @@ class ModelPrecisionSpec:
     workload: DataIdentity | None
     seams: Mapping[str, SeamPrecision]
     software: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise conflict(f"{self.scheme!r} is no resolved scheme; one of {', '.join(SCHEMES)}")
+        named = [f"{one['name']}@{one['version']}" for one in self.structures]
+        if len(set(named)) != len(named):
+            raise conflict(f"a structure is there twice: {', '.join(sorted(named))}")
+        for name, seam in self.seams.items():
+            if seam.structure not in named:
+                raise conflict(f"{seam.structure} is not among the structures", name)
+        sources = {point.source for seam in self.seams.values() for point in seam.points.values()}
+        measured = Source.CALIBRATED in sources
+        if measured and self.calibration is None and self.workload is None:
+            raise conflict("a point is calibrated, by no calibration and from no data")
+        if self.workload is not None and not measured:
+            raise conflict("there is data behind the scales, and no point is calibrated")
+        if Source.OVERRIDE in sources and self.overrides is None:
+            raise conflict("a point's scale was stated, and no file of stated scales is named")
 
     def record(self) -> dict[str, Any]:
         """The sealed artefact."""
@@ -97,7 +132,8 @@ class ModelPrecisionSpec:
         """The inverse of :meth:`record`.
 
         Raises :class:`InputError` for what does not satisfy the schema (a scale of 0, −1, NaN or
-        infinity does not), and :class:`Refusal` (DIGEST) for what was changed after it was sealed.
+        infinity does not), and :class:`Refusal`: CONFLICT for what contradicts itself, DIGEST for
+        what was changed after it was sealed.
         """
         return _read(Document(file or "precision spec", dict(record), "", {}))
 

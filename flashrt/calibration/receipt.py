@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashrt.calibration.collect import addresses_of
+from flashrt.calibration.collect import addresses_of, distinct
+from flashrt.calibration.facts import require_coherent
 from flashrt.calibration.kinds import Address, Observation, Samples
 from flashrt.calibration.origin import (
     require_disjoint,
@@ -88,7 +89,8 @@ def build(
 ) -> Calibration:
     """Seal a receipt. It holds no path, no time and no machine: same inputs, same digest.
 
-    Raises :class:`Refusal` (CONFLICT) when a calibration frame is held out as well.
+    Raises :class:`Refusal`: CONFLICT when a calibration frame is held out as well, STATISTIC for
+    facts that contradict each other.
     """
     require_disjoint(workload)
     table = table_bytes(samples)
@@ -123,6 +125,7 @@ def build(
         }
     )
     require(body, "calibration_receipt", file="calibration receipt")
+    require_coherent(body)  # what is written can be loaded
     return Calibration(body, table, _by_name(reduction))
 
 
@@ -145,8 +148,8 @@ def load_receipt(
     ``structure@version`` to spec digests. Raises :class:`InputError` for bytes that are not a
     receipt, and :class:`Refusal`: DIGEST (edited), CHECKPOINT (another model: one weight, the
     config or a module's class is enough), DTYPE, BINDING (another binding or other seams),
-    STALE_SPEC, CONFLICT (a held-out frame that was calibrated on), STATISTIC (what does not follow
-    from the table or the seams).
+    STALE_SPEC, CONFLICT (a held-out frame that was calibrated on, or two points of one name),
+    STATISTIC (what does not follow from the table or the seams, or contradicts itself).
     """
     name = str(source) if isinstance(source, Path) else "calibration receipt"
     body = read_json(source) if isinstance(source, Path) else dict(source)
@@ -162,6 +165,8 @@ def load_receipt(
     if body["seams_digest"] != seams_digest(seams):
         raise Refusal(Reason.BINDING, "calibrated for other seams or points", subject="seams")
     require_disjoint(body["workload"])
+    require_coherent(body)
+    distinct(addresses_of(seams))
     try:
         data = table.read_bytes() if isinstance(table, Path) else table
     except OSError as error:

@@ -9,12 +9,15 @@ from flashrt.calibration.collect import Tell, collect, silent
 from flashrt.calibration.receipt import Calibration, build
 from flashrt.calibration.reduce import effective_percentile, reduce
 from flashrt.calibration.sampling import stratify
-from flashrt.calibration.statistic import Statistic
+from flashrt.calibration.statistic import Statistic, shown
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
+
+
+_MOST_SAMPLES = 2**53  # what a receipt can hold exactly
 
 
 def choose(observations: Sequence[Any], max_samples: int | None, seed: int) -> list[Any]:
@@ -23,15 +26,16 @@ def choose(observations: Sequence[Any], max_samples: int | None, seed: int) -> l
     An observation has an ``id`` and ``strata``, coarsest first, and where the innermost stratum is
     an episode a ``position`` in it; without one, ids say which comes first.
     """
+    whole = isinstance(max_samples, int) and not isinstance(max_samples, bool)
+    if max_samples is not None and not (whole and 1 <= max_samples < _MOST_SAMPLES):
+        raise Refusal(
+            Reason.CONFLICT,
+            f"max_samples is {shown(max_samples)}",
+            do="give a whole number of frames, at least one, or leave it out",
+        )
     ordered = sorted(observations, key=lambda o: (o.strata, getattr(o, "position", 0), o.id))
     if max_samples is None or max_samples >= len(ordered):
         return ordered
-    if max_samples < 1:
-        raise Refusal(
-            Reason.CONFLICT,
-            f"max_samples is {max_samples}",
-            do="give at least one, or leave it out",
-        )
     strata = [o.strata for o in ordered]
     placed = all(hasattr(o, "position") for o in ordered)
     positions = [o.position for o in ordered] if placed else None
@@ -57,7 +61,7 @@ def calibrate(
     seed: int = 0,
     run: Callable[[Any], object] | None = None,
     tell: Tell = silent,
-    statistics: Mapping[tuple[str, str], Statistic] | None = None,
+    statistics: Mapping[tuple[str, str], Statistic | None] | None = None,
     mask: Callable[[Any], torch.Tensor | None] | None = None,
 ) -> Calibration:
     """Measure every point of ``seams`` over ``observations`` and reduce to one amax each.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flashrt_runtime.reason import Reason, Refusal
+
 if TYPE_CHECKING:
     import numpy
     import torch
@@ -96,3 +98,25 @@ class Slots:
     def clear(self) -> None:
         """Forget what was put since the last read."""
         self.count, self._runs = 0, [(0, self._pool)] if self._pool is not None else []
+
+
+def require_dense(tensor: torch.Tensor, subject: str) -> None:
+    """Refuse a floating point tensor that has no amax to take: LAYOUT for one that is sparse,
+    nested or without data, DTYPE for eight bits, whose scale belongs to whoever made it."""
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+        kind = "nested" if tensor.is_nested else "without data" if tensor.is_meta else "sparse"
+        raise Refusal(
+            Reason.LAYOUT,
+            f"its activation is {kind} and has no amax to take",
+            subject=subject,
+            do="leave the point out, or run the host on dense tensors of a real device",
+        )
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise Refusal(
+            Reason.DTYPE,
+            f"its activation is {str(tensor.dtype).removeprefix('torch.')}, quantized already",
+            subject=subject,
+            do="calibrate the host before it is quantized, or leave the point out",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
@@ -54,8 +55,14 @@ def shown(value: object) -> str:
 
 def percent(asked: object) -> float:
     """``asked``, where it is a percentile. Raises :class:`Refusal` (PERCENTILE)."""
-    if isinstance(asked, Real) and not isinstance(asked, bool) and 0 < asked <= 100:
-        return float(asked)
+    number = math.nan
+    if isinstance(asked, Real) and not isinstance(asked, bool):
+        try:
+            number = float(asked)
+        except OverflowError:  # an int of hundreds of digits
+            number = math.inf
+    if 0.0 < number <= 100.0:
+        return number
     raise Refusal(
         Reason.PERCENTILE,
         f"{shown(asked)} is not a percentile",

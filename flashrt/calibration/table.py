@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,13 @@ def table_bytes(samples: Samples) -> bytes:
     index ``i``, ``grouped.<i>.<kind>.<granularity>`` (:attr:`Grouped.kept`) with
     ``grouped.<i>.facts`` int64 [3] (width, samples that reached it, positions counted).
     """
-    import numpy as np
     from safetensors.numpy import save
+
+    return save(_laid_out(samples), metadata={"format": FORMAT})
+
+
+def _laid_out(samples: Samples) -> dict[str, numpy.ndarray]:
+    import numpy as np
 
     tensors = {"amax": samples.amax.astype("float32"), "seen": samples.seen.astype("uint8")}
     for one in samples.grouped:
@@ -36,7 +42,7 @@ def table_bytes(samples: Samples) -> bytes:
         marks = np.zeros(len(samples.addresses), dtype=np.uint8)
         marks[list(samples.unmasked)] = 1
         tensors["unmasked"] = marks
-    return save(tensors, metadata={"format": FORMAT})
+    return tensors
 
 
 def read_table(data: bytes, shape: Sequence[int]) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -61,18 +67,32 @@ def read_samples(
     if marks is not None and (marks.shape != (len(addresses),) or marks.dtype != "uint8"):
         raise _refused(f"unmasked has shape {marks.shape}")
     unmasked = () if marks is None else tuple(int(i) for i in marks.nonzero()[0])
-    return Samples(
+    samples = Samples(
         tuple(addresses),
         tuple(frames),
         amax,
         seen,
         tuple(observations),
-        tuple(_grouped(tensors, seen)),
+        tuple(_grouped(tensors, amax, seen)),
         unmasked,
     )
+    _require_nothing_else(tensors, _laid_out(samples))
+    return samples
 
 
-def _grouped(tensors: dict[str, numpy.ndarray], seen: numpy.ndarray) -> list[Grouped]:
+def _require_nothing_else(given: dict[str, numpy.ndarray], ours: dict[str, numpy.ndarray]) -> None:
+    """Nothing beside what we would write, and that in the same form."""
+    for name in sorted(given.keys() | ours.keys()):
+        one, two = given.get(name), ours.get(name)
+        if one is None or two is None:
+            raise _refused(f"{name} is not part of this table" if two is None else f"no {name}")
+        if one.dtype != two.dtype or one.shape != two.shape or one.tobytes() != two.tobytes():
+            raise _refused(f"{name} is not as a table holds it")
+
+
+def _grouped(
+    tensors: dict[str, numpy.ndarray], amax: numpy.ndarray, seen: numpy.ndarray
+) -> list[Grouped]:
     known = {(s.kind.value, s.granularity.value): s for s in MEASURABLE}
     found = {}
     for name in sorted(tensors):
@@ -87,13 +107,14 @@ def _grouped(tensors: dict[str, numpy.ndarray], seen: numpy.ndarray) -> list[Gro
             raise _refused(f"{name} is not a grouped statistic of one of its {points} points")
         width, reached, rows = (int(fact) for fact in facts)
         one = Grouped(int(index), statistic, width, reached, rows, tensors[name])
-        if one.point in found or not _plausible(one, int(seen[:, one.point].sum())):
+        column, reached = amax[:, one.point], int(seen[:, one.point].sum())
+        if one.point in found or not _plausible(one, column.max(initial=0.0), reached):
             raise _refused(f"{name} does not fit its facts")
         found[one.point] = one
     return [found[point] for point in sorted(found)]
 
 
-def _plausible(one: Grouped, reached: int) -> bool:
+def _plausible(one: Grouped, largest: float, reached: int) -> bool:
     import numpy as np
 
     size = one.statistic.granularity.size(one.width) if one.width > 0 else 0
@@ -103,9 +124,10 @@ def _plausible(one: Grouped, reached: int) -> bool:
     if kept.ndim != 2 or kept.shape[1] != one.width // size or not np.isfinite(kept).all():
         return False
     if not amax:
-        return bool(kept.dtype == "float64" and len(kept) == 2)
+        return bool(kept.dtype == "float64" and len(kept) == 2 and (kept[0] >= 0).all())
     falling = bool((kept[1:] <= kept[:-1]).all() and (kept >= 0).all())
-    return bool(kept.dtype == "float32" and 0 < len(kept) <= one.seen and falling)
+    whole = kept.dtype == "float32" and 0 < len(kept) <= one.seen and falling
+    return bool(whole and kept[0].max() == largest)  # the finer maxima are those of the tensors
 
 
 def _tensors(data: bytes) -> dict[str, numpy.ndarray]:
@@ -113,9 +135,14 @@ def _tensors(data: bytes) -> dict[str, numpy.ndarray]:
     from safetensors.numpy import load
 
     try:
-        return dict(load(data))
+        tensors = dict(load(data))
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__")
     except (SafetensorError, KeyError, ValueError) as error:
         raise _refused(f"not a calibration table: {error}") from error
+    if metadata != {"format": FORMAT}:
+        raise _refused(f"not a calibration table: its format is not {FORMAT}")
+    return tensors
 
 
 def _vectors(
@@ -128,7 +155,13 @@ def _vectors(
         raise _refused(
             f"its shape is {amax.shape}, the receipt's frames and points are {tuple(shape)}"
         )
-    return amax, seen.astype(bool)
+    if seen.dtype != "uint8" or not (seen <= 1).all():
+        raise _refused("seen is not 0 or 1 everywhere")
+    reached = seen.astype(bool)
+    # NaN and infinity are named by frame and point where the table is reduced
+    if (amax[reached] < 0).any() or not (amax[~reached] == 0).all():
+        raise _refused("an amax is negative, or is given where a frame did not reach the point")
+    return amax, reached
 
 
 def _refused(what: str) -> InputError:

@@ -56,9 +56,7 @@ class Vectors:
             self._held[(place, kind)] = vector
         self._rows[place] = self._rows.get(place, 0) + len(rows)
 
-    def fold(
-        self, place: int, statistic: Statistic, address: Address
-    ) -> Folded | None:
+    def fold(self, place: int, statistic: Statistic, address: Address) -> Folded | None:
         """The frame's values in groups; ``None`` where the place saw nothing.
 
         float32 maxima, or float64 sums of squares. Raises :class:`Refusal` (SHAPE) for a width

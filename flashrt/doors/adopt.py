@@ -88,16 +88,20 @@ def adopt_prequantized(
     again. Every layer is converted or none; what ``forward`` raises is raised after that. Raises
     :class:`Refusal`: HOST without the library, STRUCTURE for a model without packed layers, FORM
     for a format or arguments that no impl executes, CONFLICT when ``fmt`` is another, TRAINING,
-    TIED, SHAPE, LAYOUT, and what an impl refuses.
+    TIED, SHAPE, LAYOUT, and what an impl refuses. CONFLICT, too, for a model that is adopted or
+    attached to already, and FORM for a layer that does more than its packed product (transforms,
+    hooks, another class or forward), which adopting would drop.
     """
     from flashrt.doors.packed import form_of, full_name
     from flashrt.doors.packed.errors import output_errors
     from flashrt.doors.packed.load import load_packed, require_library
+    from flashrt.doors.packed.module import refuse_taken
     from flashrt.doors.packed.source import packed_layers
 
     wanted = None if fmt is None else full_name(fmt)
     require_library()
     model = load_packed(model_or_folder)
+    refuse_taken(model)
     if any(module.training for module in model.modules()):
         what = "the model is in training mode"
         raise Refusal(
@@ -159,13 +163,9 @@ def _conversion_error(source: Source, bound: BoundSeam) -> float:
 
 
 def _replace(model: torch.nn.Module, sources: Sequence[Source], bound: Sequence[BoundSeam]) -> None:
-    from flashrt.doors.packed.module import AdoptedLinear, refuse_saving
+    from flashrt.doors.packed.module import refuse_saving
 
-    for source, one in zip(sources, bound, strict=True):
-        rows, width = source.shape
-        parent, _, name = source.path.rpartition(".")
-        taken = AdoptedLinear(one.bodies["self"], source.path, width, rows)
-        setattr(model.get_submodule(parent), name, taken)
+    _put(model, [(s.path, _taken(s, one)) for s, one in zip(sources, bound, strict=True)])
     for module in model.modules():
         # The library's own hook would look for packed layers to unpack on the first forward.
         hook = module.__dict__.pop("ct_decompress_hook", None)
@@ -173,3 +173,27 @@ def _replace(model: torch.nn.Module, sources: Sequence[Source], bound: Sequence[
             hook.remove()
         if hasattr(module, "save_pretrained"):
             vars(module)["save_pretrained"] = refuse_saving
+
+
+def _taken(source: Source, bound: BoundSeam) -> torch.nn.Module:
+    from flashrt.doors.packed.module import AdoptedLinear
+
+    return AdoptedLinear(bound.bodies["self"], source.path, source.shape, source.dtype)
+
+
+def _put(model: torch.nn.Module, taken: Sequence[tuple[str, torch.nn.Module]]) -> None:
+    """Put each module at its path; none, when a holder takes one otherwise than it was given."""
+    done: list[tuple[Any, str, torch.nn.Module]] = []
+    try:
+        for path, module in taken:
+            parent, _, name = path.rpartition(".")
+            holder = model.get_submodule(parent)
+            done.append((holder, name, model.get_submodule(path)))
+            setattr(holder, name, module)
+            if model.get_submodule(path) is not module:
+                what = f"{type(holder).__name__} does not hold what is set in this layer's place"
+                raise Refusal(Reason.STRUCTURE, what, subject=path)
+    except BaseException:
+        for holder, name, host in reversed(done):
+            holder._modules[name] = host
+        raise

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashrt.document.canonical import canonical_bytes, sha256
+from flashrt.document.names import text_name
 from flashrt.document.problem import InputError
+from flashrt.host.copies import normal
 from flashrt_runtime.reason import Reason, Refusal
 
 _FILE_LIMIT = 64 * 1024 * 1024
@@ -68,8 +70,9 @@ def brown_corpus(cache: Path) -> Corpus:
 def folder_corpus(folder: Path) -> Corpus:
     """Every ``.txt`` file under a folder; a file's category is the folder it lies in.
 
-    Files without text and files whose text another file already has are left out: a copy would
-    sit on both sides of a split.
+    Files without text and files whose text another file already has, whatever its case, spacing
+    and punctuation, are left out: a copy would sit on both sides of a split. Raises
+    :class:`Refusal` (EMPTY_CORPUS) and :class:`InputError`, also for a name that is not UTF-8.
     """
     if not folder.is_dir():
         raise Refusal(
@@ -81,9 +84,11 @@ def folder_corpus(folder: Path) -> Corpus:
         if not path.is_file():
             continue
         text = _read_text(path)
-        if text.strip() and text not in seen:
-            seen.add(text)
+        kept = normal(text) or text.strip()
+        if kept and kept not in seen:
+            seen.add(kept)
             name = path.relative_to(folder)
+            text_name(name.as_posix(), path)
             documents.append(TextDocument(name.as_posix(), name.parent.as_posix(), text))
     if not documents:
         raise Refusal(
@@ -92,7 +97,8 @@ def folder_corpus(folder: Path) -> Corpus:
             subject=str(folder),
             do="name a folder that holds plain text files",
         )
-    return Corpus(folder.resolve().name, f"text folder {folder.resolve().name}", tuple(documents))
+    title = text_name(folder.resolve().name, folder)
+    return Corpus(title, f"text folder {title}", tuple(documents))
 
 
 def _read_text(path: Path) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flashrt.calibration.sampling import allocate
+from flashrt.calibration.sampling import LARGEST_SEED, allocate
 from flashrt.document.canonical import sha256
+from flashrt.host.copies import require_no_copies
 from flashrt.host.corpus import Corpus, TextDocument
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 SAMPLER = "stratified by category x document x position, exact proportional allocation"
+_PHRASE = 16
 _GOLDEN = 0.6180339887498949
 
 
@@ -74,6 +76,7 @@ class _Windows:
     def __init__(self, tokenizer: Any, window: int) -> None:
         self._tokenizer, self.width = tokenizer, window
         self._tokens: dict[str, list[int]] = {}
+        self.apart: set[tuple[int, ...]] = set()  # no frame holds one of these runs of tokens
 
     def tokens(self, document: TextDocument) -> list[int]:
         if document.id not in self._tokens:
@@ -130,13 +133,15 @@ def text_frames(
     Documents are split first, so no document gives frames to both sides; frames follow the
     categories in proportion and sit at positions spread over the documents. Nothing is padded,
     repeated or joined across documents. Raises :class:`Refusal` (EMPTY_CORPUS) when the corpus
-    cannot give that many, (CONFLICT) for numbers that make no sense.
+    cannot give that many, (CONFLICT) for numbers that make no sense and for a held-out document
+    that is a copy of one calibrated on, in whole or in good part.
     """
-    if window < 2 or samples < 1 or held_out < 0 or seed < 0:
+    if window < 2 or samples < 1 or held_out < 0 or not 0 <= seed <= LARGEST_SEED:
         raise Refusal(
             Reason.CONFLICT,
             f"window {window}, samples {samples}, held out {held_out}, seed {seed}",
-            do="a window has 2 tokens or more, at least one sample is needed, nothing is negative",
+            do="a window has 2 tokens or more, at least one sample is needed, nothing is negative, "
+            "a seed is below 2**53",
         )
     if tokenizer is None:
         raise Refusal(Reason.HOST, "the host has no tokenizer, so text has no tokens here")
@@ -151,8 +156,27 @@ def text_frames(
     for_calibration, for_judgement = split_documents(corpus, samples, held_out, seed)
     used: set[str] = set()
     chosen = _draw(windows, for_calibration, samples, seed, used=used, name=corpus.name)
+    windows.apart = _runs(chosen, window)
     judged = _draw(windows, for_judgement, held_out, seed + 1, used=used, name=corpus.name)
+    require_no_copies(*(_drawn_from(corpus, frames) for frames in (chosen, judged)))
     return Split(corpus.name, corpus.source, chosen, judged, window, seed)
+
+
+def _runs(frames: Iterable[Frame], window: int) -> set[tuple[int, ...]]:
+    """Half a window's tokens at every offset: what two frames share that overlap in content.
+
+    Empty for windows under 32 tokens, whose halves are phrases that any two texts may share.
+    """
+    half = window // 2
+    if half < _PHRASE:
+        return set()
+    ids = [frame.token_ids.tolist() for frame in frames]
+    return {tuple(row[i : i + half]) for row in ids for i in range(len(row) - half + 1)}
+
+
+def _drawn_from(corpus: Corpus, frames: Sequence[Frame]) -> list[TextDocument]:
+    names = {frame.document for frame in frames}
+    return [document for document in corpus.documents if document.id in names]
 
 
 def _draw(
@@ -179,7 +203,9 @@ def _draw(
         for category, share in shares.items():
             taken = 0
             for frame in sources[category] if share else ():
-                if frame.digest not in used:
+                if frame.digest not in used and windows.apart.isdisjoint(
+                    _runs([frame], windows.width)
+                ):
                     used.add(frame.digest)
                     frames.append(frame)
                     taken += 1

@@ -121,9 +121,9 @@ def _model(folder: Path, name: str, dtype: torch.dtype) -> torch.nn.Module:
         )
     except Exception as error:  # what a config says wrongly, the library meets in any way
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise Refusal(
-            Reason.HOST, f"transformers cannot load it: {lines[0]}", subject=name
-        ) from error
+        said = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
+        what = f"transformers cannot load it: {said}"
+        raise Refusal(Reason.HOST, what, subject=name) from error
     finally:
         if progress:
             logging.enable_progress_bar()

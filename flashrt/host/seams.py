@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flashrt.host.discovery import Discovery, discover
+from flashrt.host.forward import forward
 from flashrt.host.load import Host
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason, Refusal
@@ -72,7 +73,7 @@ def probe_tokens(host: Host) -> Any:
 def discover_host(host: Host) -> Discovery:
     """:func:`flashrt.host.discovery.discover` over one short text."""
     tokens = probe_tokens(host)
-    return discover(host.model, lambda: host.model(tokens))
+    return discover(host.model, lambda: forward(host.model, tokens, host.name))
 
 
 def seams_of(host: Host) -> HostSeams:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-HALF_SPENT = 20  # blocks by which about half of the error rate may have been spent
+HALF_SPENT = 40  # blocks by which about half of the error rate may have been spent
 
 
 def spendable(alpha: Fraction, blocks: int, horizon: int) -> Fraction:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
-from flashrt_runtime.reason import Because, Refusal
+from flashrt_runtime.reason import Because, Reason, Refusal
 
 Core = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
@@ -48,11 +48,16 @@ class Account:
             self.last = because
 
 
+def _itself(host: nn.Module) -> nn.Module:
+    return host
+
+
 class Body(nn.Module):
     """Runs ``run`` in the place of ``host``, which is retained and is no submodule of this.
 
     ``inner`` names the modules below ``host`` that are still called as modules, so that seams of
-    their own may sit there.
+    their own may sit there. The core is made of this host's weights as they are: a copy of a body
+    is a copy of the host's module, and another device or dtype is refused.
     """
 
     def __init__(
@@ -65,6 +70,19 @@ class Body(nn.Module):
         self.account = account
         self.inner = inner
         self.train(False)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Body:
+        """Raise :class:`Refusal` (MIGRATION): what it runs would keep its device and dtype."""
+        raise Refusal(
+            Reason.MIGRATION,
+            "the device or dtype cannot change while its attention is replaced",
+            subject=self.account.subject,
+            do="put the host's module back, move the model, then adapt it again",
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy or a pickle holds the host's module: the core's weights are this host's."""
+        return _itself, (self.host,)
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """What the host's module would return for these arguments."""

@@ -79,11 +79,14 @@ class _Turn:
         self.original = rotate
         self.parameters = Parameters(rotate)
         self.v: torch.Tensor | None = None
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of what the host gave its norms
 
     def q_norm(self, x: torch.Tensor) -> torch.Tensor:
+        self.shapes[self.plan.q_norm] = tuple(x.shape)
         return x
 
     def k_norm(self, x: torch.Tensor) -> torch.Tensor:
+        self.shapes[self.plan.k_norm] = tuple(x.shape)
         return x
 
     def project(self, *args: Any, **named: Any) -> torch.Tensor:
@@ -107,7 +110,16 @@ class _Turn:
         return out["q"], out["k"]
 
     def _normed(self, child: str, x: torch.Tensor) -> torch.Tensor:
-        return getattr(self.host, child)(x)
+        """The host's norm of ``x``, on the shape on which the host called it: heads may be one row.
+
+        Between the norm and the rotation the host splits heads and turns axes, nothing else.
+        """
+        norm, shape = getattr(self.host, child), self.shapes.pop(child, tuple(x.shape))
+        if shape == tuple(x.shape):
+            return norm(x)
+        rows = x.transpose(1, 2) if self.plan.rope.heads_first else x
+        normed = norm(rows.reshape(shape)).reshape(rows.shape)
+        return normed.transpose(1, 2) if self.plan.rope.heads_first else normed
 
     def inputs(
         self, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor

@@ -141,7 +141,8 @@ def test_the_packaged_binding_is_proven_with_and_without_addresses(llama: Any) -
     assert {("ffn", "y"), ("ffn", "act_after_mul"), ("qkv", "k"), ("head", "y")} <= seen
     assert {("attention", "y"), ("final_norm", "y")} <= seen
     ffn, qkv, linears, norms, attention = 3, 4, 4 * 2, 2, 1
-    assert len(proofs) == 2 * (ffn + qkv + linears + norms + attention) + 2 + 1
+    eps = 2 * norms + 1
+    assert len(proofs) == 2 * (ffn + qkv + linears + norms + attention) + 2 + 1 + eps
     assert all(p.agreement and p.agreement.cosine >= 0.9999 for p in proofs)
 
 
@@ -151,7 +152,7 @@ def test_regions_inside_a_members_forward_are_proven(qwen: Any, bind: Any) -> No
     assert {(p.seam_id, p.output) for p in proofs} == {
         (f"model.layers.{i}.self_attn.{name}", output)
         for i in (0, 1)
-        for name, outputs in (("attention_core", "y"), ("qk_norm_rope", "qkv"))
+        for name, outputs in (("attention_core", ["y"]), ("qk_norm_rope", ["q", "k", "v", "eps"]))
         for output in outputs
     }
 

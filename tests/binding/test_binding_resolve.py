@@ -11,11 +11,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from flashrt.binding import load_binding, resolve
+from flashrt.binding import bindings_root, load_binding, resolve
 from flashrt.binding.tree import index_of
 from flashrt.document.problem import InputError
+from flashrt.host.tiny import build
 from flashrt_runtime.contract import Point, Seam
-from flashrt_runtime.reason import Reason
+from flashrt_runtime.reason import Reason, Refusal
 
 Edit = Callable[[str, str], Path]
 
@@ -25,6 +26,7 @@ def tiny(**change: Any) -> LlamaForCausalLM:
     sizes = {
         "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
+        "rms_norm_eps": 1e-5,
     }  # fmt: skip
     return LlamaForCausalLM(LlamaConfig(**(sizes | change))).eval().requires_grad_(False)
 
@@ -199,7 +201,7 @@ def test_a_layer_that_shares_its_weights_is_refused() -> None:
 
 def test_only_the_layers_that_have_the_module_are_bound() -> None:
     model = tiny(num_hidden_layers=3)
-    model.model.layers[1].mlp = torch.nn.Identity()
+    model.model.layers[1].mlp = torch.nn.Identity().eval()
     binding = load_binding("smollm2")
     with pytest.raises(InputError) as caught:
         resolve(binding, model)
@@ -213,7 +215,7 @@ def test_only_the_layers_that_have_the_module_are_bound() -> None:
 def test_a_host_without_the_structure_is_refused() -> None:
     binding = load_binding("smollm2")
     with pytest.raises(InputError) as caught:
-        resolve(binding, torch.nn.Sequential(torch.nn.Linear(4, 4)))
+        resolve(binding, torch.nn.Sequential(torch.nn.Linear(4, 4)).eval())
     assert {p.path for p in caught.value.problems} == {
         f"$.regions.{r}.module" for r in binding.regions
     }
@@ -261,3 +263,32 @@ def test_versions_can_be_given(llama: Any) -> None:
 )
 def test_templates_match_whole_paths(template: str, path: str, index: int | None) -> None:
     assert index_of(template, path) == index
+
+
+def test_a_host_in_training_mode_is_refused() -> None:
+    with pytest.raises(Refusal, match="training mode") as caught:
+        resolve(load_binding("smollm2"), tiny().train())
+    assert caught.value.reason is Reason.TRAINING
+
+
+@pytest.mark.parametrize("eps", ["1e-06", "2e-05"])
+def test_an_eps_that_the_host_has_not_is_refused(edit: Edit, eps: str) -> None:
+    """Rows of ordinary size hide it: a quiet row is among those that are drawn."""
+    error = refused(edit('eps: "1e-05"', f'eps: "{eps}"'), tiny())
+    assert [p.path for p in error.problems] == ["$.regions.input_norm.variant"]
+
+
+def test_one_place_in_two_roles_is_refused(tmp_path: Path) -> None:
+    """qwen3's qkv with k and v exchanged throughout is consistent in itself."""
+    text = (bindings_root() / "qwen3.yaml").read_text()
+    head, rest = text.split("\n  qkv:\n", 1)
+    body, tail = rest.split("\n  q:\n", 1)
+    body = body.replace("k_proj", "?").replace("v_proj", "k_proj").replace("?", "v_proj")
+    file = tmp_path / "qwen3.yaml"
+    file.write_text(f"{head}\n  qkv:\n{body}\n  q:\n{tail}")
+    with pytest.raises(InputError) as caught:
+        resolve(load_binding(file), build("qwen3").model)
+    assert {p.path for p in caught.value.problems} == {
+        f"$.regions.qk_rope.boundary.inputs.{role}" for role in "kv"
+    }
+    assert "is v here and k in the region qkv" in str(caught.value)

@@ -69,7 +69,7 @@ def test_frames_in_another_order_give_the_same_samples(llama: Build) -> None:
     assert (one.amax == two.amax).all()
 
 
-def test_siblings_that_read_one_tensor_are_measured_once(
+def test_points_at_one_place_are_measured_once(
     llama: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = llama()
@@ -78,8 +78,8 @@ def test_siblings_that_read_one_tensor_are_measured_once(
     whole = torch.aminmax
     monkeypatch.setattr(torch, "aminmax", lambda t, out: measured.append(1) or whole(t, out=out))
     samples = collect(model, found, FRAMES[:1], run(model))
-    # two layers of: q/k/v input, o input, feed-forward input, product; and the head
-    assert len(measured) == 9
+    # two layers of: q, k, v and o input, feed-forward input, product; and the head
+    assert len(measured) == 13
     assert len(samples.addresses) == 15
     by_name = dict(zip([a.name for a in samples.addresses], samples.amax[0], strict=True))
     q, v = (f"model.layers.0.self_attn.{n}_proj:x" for n in "qv")
@@ -234,9 +234,8 @@ class Way:
 @pytest.mark.parametrize("way", ["order", "copy", "fewer", "write"])
 def test_siblings_are_watched_in_every_frame(way: str) -> None:
     model = Restless().eval()
-    found = discover(model, lambda: model(torch.randn(3, 8), ""))
-    packs = found.of("qkv_pack@1")
-    assert [s.id for s in packs] == ["qkv"]
+    members = {role: role for role in "qkv"}
+    packs = [Seam("qkv", "qkv_pack@1", members, {}, {}, {}, {"x": Point("q", "input")})]
     steady = [Way("a", ""), Way("b", "")]
 
     def one(frame: Way) -> object:

@@ -17,7 +17,7 @@ from flashrt.calibration.kinds import Samples
 from flashrt.calibration.reduce import Verdict, reduce
 from flashrt.calibration.statistic import AMAX, MEASURABLE, Granularity, Kind, Statistic
 from flashrt.calibration.summary import warnings
-from flashrt.calibration.table import read_samples, table_bytes
+from flashrt.calibration.table import FORMAT, read_samples, table_bytes
 from flashrt.document.problem import InputError
 from flashrt_runtime.contract import Point, Seam
 from flashrt_runtime.reason import Reason, Refusal
@@ -161,8 +161,10 @@ def test_widths_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Refusal, match="16 channels in one call and 32 in another"):
         measure(two_widths, both(CHANNEL_AMAX))
     between = [Values("a", (torch.ones(2, 16),)), Values("b", (torch.ones(2, 32),))]
-    with pytest.raises(Refusal, match=r"first:x, frame b: 16 groups in one frame and 32"):
+    with pytest.raises(Refusal, match=r"first:x, frame b: 16 channels in one frame and 32"):
         measure(between, both(CHANNEL_AMAX))
+    with pytest.raises(Refusal, match=r"first:x, frame b: 16 channels in one frame and 32"):
+        measure(between, both(Statistic(Kind.SECOND_MOMENT, Granularity.TENSOR)))
     # a tensor's amax has no width to disagree about
     assert measure(between, None).amax[:, 0].tolist() == [1.0, 1.0]
 
@@ -187,7 +189,7 @@ def test_one_bad_channel_refuses_the_run() -> None:
 
 
 def test_a_stream_that_nothing_reached_is_nothing() -> None:
-    assert Stream(0, CHANNEL_AMAX, 3, 100.0).finish(WIDTH) is None
+    assert Stream(0, CHANNEL_AMAX, 3, 100.0).finish() is None
 
 
 def test_the_table_gives_the_samples_back() -> None:
@@ -208,7 +210,7 @@ def broken(**changed: np.ndarray | None) -> bytes:
             tensors.pop(key)
         else:
             tensors[key] = value
-    return save(tensors)
+    return save(tensors, metadata={"format": FORMAT})
 
 
 @pytest.mark.parametrize(
@@ -228,11 +230,22 @@ def broken(**changed: np.ndarray | None) -> bytes:
         {"grouped__1__second_moment__block_16": np.ones((1, 2))},
         {"unmasked": np.ones(3, dtype=np.uint8)},
         {"amax": None},
+        {"unmasked": np.zeros(2, dtype=np.uint8)},
+        {"unmasked": np.full(2, 2, dtype=np.uint8)},
+        {"foo": np.ones(9)},
+        {"seen": np.full((2, 2), 255, dtype=np.uint8)},
+        {"seen": np.full((2, 2), np.nan, dtype=np.float32)},
+        {"seen": np.ones((2, 2), dtype=np.int64)},
+        {"seen": np.zeros((2, 2), dtype=np.uint8)},
+        {"amax": np.full((2, 2), -1.0, dtype=np.float32)},
+        {"amax": np.full((2, 2), 1e6, dtype=np.float32)},
+        {"grouped__5__facts": np.array([WIDTH, 2, 28])},
+        {"grouped__1__second_moment__block_16": -np.ones((2, 2))},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_table_that_is_not_whole_is_refused(changed: dict[str, Any]) -> None:
-    samples = measure(frames(2), None)
+    samples = measure(frames(2), both(CHANNEL_AMAX, BLOCK_MOMENT))
     with pytest.raises(InputError) as caught:
         read_samples(broken(**changed), samples.addresses, samples.frames, samples.observations)
     assert caught.value.reason is Reason.DIGEST

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -140,12 +141,55 @@ def test_a_mask_that_is_not_bool_is_refused(dtype: torch.dtype) -> None:
         ((1, 1), (1, 1, 8), True),
         ((1, 1), (1, 6, 8), False),
         ((5,), (8,), False),
+        # sizes that coincide: another axis could as well be the positions
+        ((4, 4), (4, 4, 8), False),
+        ((4, 4), (16, 8), True),
+        ((1, 4), (1, 4, 4, 8), False),
+        ((1, 4), (1, 4, 8), True),
+        ((2, 5), (2, 5, 5, 8), False),
+        ((2, 5), (2, 2, 5, 8), False),
+        ((2, 5), (10, 5, 8), False),
+        ((2, 5), (10, 4, 8), True),
+        ((10,), (2, 5, 10, 8), False),
     ],
 )
 def test_which_tensors_have_the_positions(
     mask: tuple[int, ...], tensor: tuple[int, ...], fits: bool
 ) -> None:
     assert Mask(torch.ones(mask, dtype=torch.bool)).fits(torch.ones(tensor)) is fits
+
+
+def test_heads_as_many_as_tokens_are_told_of() -> None:
+    x = torch.ones(1, 4, 4, 2)
+    x[:, :, 3] = 99.0
+    frame = Batch("a", x, torch.tensor([[True, True, True, False]]))
+    model = nn.ModuleDict({"whole": nn.Identity(), "heads": nn.Identity()}).eval()
+
+    def run(one: Batch) -> None:
+        model["heads"](one.x)
+        model["whole"](one.x[:, 0])
+
+    seams = [seam("heads"), seam("whole")]
+    samples = collect(model, seams, [frame], run, mask=lambda one: one.mask)
+    assert samples.amax[0].tolist() == [99.0, 1.0]
+    assert [samples.addresses[i].name for i in samples.unmasked] == ["heads:x"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "reason"),
+    [
+        ([True, False], Reason.DTYPE),
+        (np.array([True, False]), Reason.DTYPE),
+        (torch.ones(0, dtype=torch.bool), Reason.SHAPE),
+        (torch.ones(2, dtype=torch.bool).to_sparse(), Reason.LAYOUT),
+        (torch.ones(2, dtype=torch.bool, device="meta"), Reason.LAYOUT),
+    ],
+    ids=["list", "numpy", "empty", "sparse", "meta"],
+)
+def test_what_is_no_mask_is_refused(mask: Any, reason: Reason) -> None:
+    with pytest.raises(Refusal, match="the mask") as caught:
+        measure([Batch("a", batch().x, mask)])
+    assert caught.value.reason is reason
 
 
 def test_the_rows_that_count_keep_their_order() -> None:

@@ -351,7 +351,7 @@ def test_verbose_reports_every_point(job: Job) -> None:
 
 
 def test_a_point_that_is_never_reached_has_no_scale_and_a_warning(job: Job) -> None:
-    spare = nn.Linear(4, 4)
+    spare = nn.Linear(4, 4).eval()
     job.model.add_module("spare", spare)
     from flashrt_runtime.contract import Point
 

@@ -73,7 +73,7 @@ def test_report_refuses_a_digest_that_is_not_there(
     store, out = str(tmp_path / "store"), tmp_path / "x.html"
     for digest in ("sha256:" + "0" * 64, "nonsense"):
         assert run(["report", digest, "-o", str(out), "--store", store]) == 2
-        assert "DIGEST" in capsys.readouterr().err
+        assert "UNKNOWN_CELL" in capsys.readouterr().err
     assert not out.exists()
 
 

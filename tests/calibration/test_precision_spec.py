@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import flashrt as structures
+from flashrt.calibration.precision import GRANULARITIES, PLAIN
 from flashrt.calibration.precision_spec import (
     DataIdentity,
     ModelPrecisionSpec,
@@ -21,6 +22,7 @@ from flashrt.calibration.precision_spec import (
     Source,
     WeightPrecision,
 )
+from flashrt.calibration.reduce import effective_percentile
 from flashrt.calibration.statistic import AMAX, Granularity, Kind, Statistic
 from flashrt.document.canonical import canonical_bytes, parse_json, seal
 from flashrt.document.problem import InputError
@@ -30,6 +32,7 @@ DIGEST = "sha256:" + "1" * 64
 ARTIFACT = {"name": "t", "family": "t", "checkpoint_digest": DIGEST, "architecture_digest": DIGEST,
             "dtype": "float32", "tokenizer_digest": None, "parameters": 7,
             "provenance": "a test"}  # fmt: skip
+PACKED = ("int8", "int4", "fp8_e4m3", "nvfp4")
 CHANNEL = Statistic(Kind.AMAX, Granularity.CHANNEL)
 BLOCK = Statistic(Kind.SECOND_MOMENT, Granularity.BLOCK_16)
 NAMES = st.text("abcdefgh_.0", min_size=1, max_size=12)
@@ -52,9 +55,8 @@ def points() -> st.SearchStrategy[PointPrecision]:
 
 
 def seams() -> st.SearchStrategy[SeamPrecision]:
-    weights = st.dictionaries(
-        NAMES, st.builds(WeightPrecision, NAMES, st.sampled_from(("none", "tensor", "channel")))
-    )
+    packed = st.builds(WeightPrecision, st.sampled_from(PACKED), st.sampled_from(GRANULARITIES))
+    weights = st.dictionaries(NAMES, packed | st.builds(WeightPrecision, st.sampled_from(PLAIN)))
     binds = st.builds(
         SeamPrecision,
         st.just("linear_proj@1"),
@@ -67,30 +69,39 @@ def seams() -> st.SearchStrategy[SeamPrecision]:
     return binds | st.just(SeamPrecision("decoder_ffn@1", None, because))
 
 
-SPECS = st.builds(
-    ModelPrecisionSpec,
-    scheme=st.just("int8_static"),
-    model_artifact=st.just(ARTIFACT),
-    binding=st.none() | st.just({"name": "t", "digest": DIGEST}),
-    structures=st.just(({"name": "linear_proj", "version": 1, "spec_digest": DIGEST},)),
-    calibration=st.none() | st.just(DIGEST),
-    overrides=st.none() | st.just(DIGEST),
-    workload=st.none()
-    | st.builds(
-        DataIdentity,
-        st.just("brown"),
-        st.none() | st.just(DIGEST),
-        st.integers(1, 9999),
-        st.floats(0.1, 100.0),
-        st.floats(0.1, 100.0),
-    ),
-    seams=st.dictionaries(NAMES, seams(), max_size=4),
-    software=st.just({"torch": "2"}),
-)
+@st.composite
+def data(draw: st.DrawFn) -> DataIdentity:
+    samples, asked = draw(st.integers(1, 9999)), draw(st.floats(0.1, 100.0))
+    digest = draw(st.none() | st.just(DIGEST))
+    return DataIdentity("brown", digest, samples, asked, effective_percentile(asked, samples))
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> ModelPrecisionSpec:
+    """Any that does not contradict itself."""
+    made = draw(st.dictionaries(NAMES, seams(), max_size=4))
+    sources = {point.source for seam in made.values() for point in seam.points.values()}
+    maybe = st.none() | st.just(DIGEST)
+    calibration = draw(maybe)
+    measured = data() if calibration is None else st.none() | data()
+    return ModelPrecisionSpec(
+        scheme="int8_static",
+        model_artifact=ARTIFACT,
+        binding=draw(st.none() | st.just({"name": "t", "digest": DIGEST})),
+        structures=tuple(
+            {"name": name, "version": 1, "spec_digest": DIGEST}
+            for name in ("decoder_ffn", "linear_proj")
+        ),
+        calibration=calibration,
+        overrides=DIGEST if Source.OVERRIDE in sources else draw(maybe),
+        workload=draw(measured) if Source.CALIBRATED in sources else None,
+        seams=made,
+        software={"torch": "2"},
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(SPECS)
+@given(specs())
 def test_it_round_trips_to_the_byte(spec: ModelPrecisionSpec) -> None:
     data = spec.to_bytes()
     again = ModelPrecisionSpec.from_record(parse_json(data, "spec"))
@@ -254,7 +265,7 @@ def test_an_expert_that_saw_no_token_gets_no_scale(monkeypatch: pytest.MonkeyPat
             model_artifact=ARTIFACT,
             binding=None,
             specs=spec_digests(seams),
-            workload=None,
+            workload=DataIdentity("rows", None, 4, 99.9, 100.0),
         )
         assert found.seams["experts.0"].scales.keys() == {"x_after_norm", "act_after_mul"}
         second = found.seams["experts.1"]

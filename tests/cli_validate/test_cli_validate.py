@@ -182,8 +182,11 @@ def test_a_schema_that_is_not_one_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "x.schema.json"
     file.write_text('{"type": "nonsense"}')
     assert audit([file])[0].problems
-    file.write_text('{"$id": "urn:other"}')
-    assert "urn:flashrt:schema:x:1" in audit([file])[0].problems[0].what
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    file.write_text(f'{{"$schema": "{draft}",\n"$id": "urn:other"}}')
+    (problem,) = audit([file])[0].problems
+    assert "urn:flashrt:schema:x:1" in problem.what
+    assert (problem.line, problem.path) == (2, "$.$id")
 
 
 def test_a_catalog_whose_bytes_moved_fails_at_its_lock(tmp_path: Path) -> None:

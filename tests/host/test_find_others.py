@@ -211,7 +211,9 @@ class Adaptive(nn.Module):
         q = self.a(y)
         other = x if "cross" in self.how else y
         k, v = self.b(other), self.c(other)
-        return x + gate * self.o(q.softmax(-1) * k + v)
+        parts = (t.unflatten(-1, (-1, 4)).transpose(1, 2) for t in (q, k, v))
+        mixed = nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2)
+        return x + gate * self.o(mixed)
 
 
 class Positions(nn.Module):
@@ -278,7 +280,10 @@ def test_a_plain_norm_is_no_chain_and_no_condition_produces_it() -> None:
         def forward(self, x: torch.Tensor, cond: torch.Tensor) -> torch.Tensor:
             y = self.n(x)
             q = self.a(y)
-            return x + self.o(q * self.b(y) + self.c(y)) + 0.0 * self.cond(cond).mean()
+            mixed = nn.functional.scaled_dot_product_attention(
+                *(t.unflatten(-1, (-1, 4)).transpose(1, 2) for t in (q, self.b(y), self.c(y)))
+            )
+            return x + self.o(mixed.transpose(1, 2).flatten(2)) + 0.0 * self.cond(cond).mean()
 
     found = find(Plain(), X, COND)
     assert found.of(QKV_PACK)

@@ -95,8 +95,15 @@ class Gated(nn.Module):
         return self.aa(self.activation(self.up_proj(x)) * other)
 
 
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Four heads of queries and one of keys and values, rows [T, N]."""
+    heads = [t.unflatten(-1, (-1, 8)).transpose(0, 1)[None] for t in (q, k, v)]
+    y = f.scaled_dot_product_attention(*heads, enable_gqa=True)
+    return y[0].transpose(0, 1).flatten(1)
+
+
 class Siblings(nn.Module):
-    """Attention-like: three siblings and an output, the order of calls up to the caller."""
+    """Attention: three siblings and an output, the order of calls up to the caller."""
 
     def __init__(self, order: str = "cab", share: bool = True, bias: str = "") -> None:
         super().__init__()
@@ -110,8 +117,7 @@ class Siblings(nn.Module):
         got = {}
         for name in self.order:
             got[name] = getattr(self, name)(x if self.share else x + 0)
-        mixed = got["a"] * (got["b"].sum(-1, keepdim=True) + got["c"].amax(-1, keepdim=True))
-        return self.out(mixed)
+        return self.out(attend(*(got[name] for name in "acb")))
 
 
 class Block(nn.Module):

@@ -115,9 +115,19 @@ def test_discover_shows_seams_and_what_the_binding_proves(
     assert found["model_artifact"] is None
     assert found["bound"]["seams"] == 24
     assert found["bound"]["provisional"] is None
-    assert len(found["bound"]["proofs"]) == 51
+    assert len(found["bound"]["proofs"]) == 60
     assert all(proof["ok"] for proof in found["bound"]["proofs"])
     assert "decoder_ffn@1" in {seam["structure"] for seam in found["seams"]}
+
+
+def test_discover_counts_what_the_host_never_shows_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["discover", "--host", "tiny:cosmos3", "--prove", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    unseen = [proof for proof in found["bound"]["proofs"] if proof["unseen"]]
+    assert {proof["output"] for proof in unseen} == {"k", "v"}
+    assert not any(proof["ok"] for proof in unseen)
 
 
 def test_discover_of_a_host_without_a_binding_lists_seams(

@@ -102,7 +102,7 @@ def test_two_readings_that_give_other_sizes_are_ambiguous() -> None:
 
 
 def test_two_readings_that_agree_are_not() -> None:
-    assert solve([or_("T | 1 | T", 4), or_("T | 2*T/2", 4, "shift axis 1")]) == {"T": 4}
+    assert solve([or_("T | 1 | 1*T", 4), or_("T | 2*T/2", 4, "shift axis 1")]) == {"T": 4}
 
 
 def test_too_many_ways_to_choose_are_refused() -> None:

@@ -135,7 +135,7 @@ INPUTS, OUTPUTS = "$.boundary.inputs", "$.boundary.outputs"
         ("low: -1, ", "", f"{INPUTS}.x.domain", "'low' is a required property"),
         ("of: cos", "of: tan", f"{INPUTS}.cos.domain.of", "is not one of"),
         ("of: cos", "of: cos, low: 1", f"{INPUTS}.cos.domain.low", "should not be valid"),
-        ("within: D", "within: Q", f"{INPUTS}.ranges.domain", "Q is not declared"),
+        ("within: D", "within: Q", f"{INPUTS}.ranges.domain.within", "Q is not declared"),
         ("within: D", 'within: "D | 1"', f"{INPUTS}.ranges.domain.within", "alternatives mean"),
         ("[2, 2]", "[2, 3]", f"{INPUTS}.ranges.domain", "two numbers a row"),
         ("int64, domain", "float32, domain", f"{INPUTS}.ranges.domain.kind", "does not fit"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flashrt.binding.audit import audit
 from flashrt.document.problem import InputError
 from flashrt.spec.lock import line_for, read_lock
 from flashrt.spec.reader import read
@@ -141,3 +142,28 @@ def test_a_callers_catalog_comes_before_the_packaged_one(catalog: Path) -> None:
 def test_a_path_loads_that_file(catalog: Path) -> None:
     assert load(catalog / "scaled" / "v1").id == "scaled@1"
     assert load(catalog_root() / "qkv_pack" / "structure.yaml").id == "qkv_pack@1"
+
+
+def test_a_bad_entry_of_a_lock_hides_nothing_else(catalog: Path) -> None:
+    new = line_for(read(catalog / "scaled"))
+    old = line_for(read(catalog / "scaled" / "v1")).replace("active", "coexisting")
+    stale = new.replace(read(catalog / "scaled").digest, "sha256:" + "0" * 64)
+    gone = new.replace("scaled", "gone")
+    relock(catalog, new, stale, old, gone, gone.replace("version: 2", "version: x"))
+    said = [(p.line, p.what) for p in check_lock(catalog)]
+    assert [line for line, what in said if "listed twice" in what] == [4]
+    assert [line for line, what in said if "gone@2 is listed as active" in what] == [6]
+    assert [line for line, what in said if "'x' is not of type" in what] == [7]
+    assert any("froze sha256:0000" in what for _, what in said)
+    audited = audit([catalog / "digests.lock"])[0].problems
+    assert [(p.line, p.what) for p in audited] == said
+    with pytest.raises(InputError, match="listed twice"):
+        load("scaled", root=catalog)
+
+
+@pytest.mark.parametrize("body", ["structures: 5\n", "structures: [5, {}]\n", "other: 1\n"])
+def test_a_lock_that_is_none_is_a_problem_and_not_a_crash(catalog: Path, body: str) -> None:
+    (catalog / "digests.lock").write_text(f"schema: flashrt.digests/1\n{body}")
+    found = check_lock(catalog)
+    assert found[0].file.endswith("digests.lock")
+    assert any("scaled@2 is not in digests.lock" in p.what for p in found)

@@ -73,9 +73,11 @@ def require_no_copies(
             shared = np.intersect1d(runs, theirs, assume_unique=True).size
             if shared and shared >= SHARE * min(runs.size, theirs.size):
                 raise _copy(name, other)
-    still = {
-        _pictures(dataset, sides[0][name]): name for name, runs in known.items() if not runs.size
-    } if any(not runs.size for runs in judged.values()) else {}
+    still = (
+        {_pictures(dataset, sides[0][name]): name for name, runs in known.items() if not runs.size}
+        if any(not runs.size for runs in judged.values())
+        else {}
+    )
     for name, runs in judged.items():
         if not runs.size and still and (pictures := _pictures(dataset, sides[1][name])) in still:
             raise _copy(name, still[pictures])

@@ -57,7 +57,9 @@ class RobotSplit:
         }
         mean, std = self.moments()
         if mean.size:
-            record["state_moments"] = sha256(b"".join(v.astype("<f8").tobytes() for v in (mean, std)))
+            record["state_moments"] = sha256(
+                b"".join(v.astype("<f8").tobytes() for v in (mean, std))
+            )
         return record | ({"excluded": list(self.excluded)} if self.excluded else {})
 
 
@@ -105,9 +107,7 @@ def robot_frames(
     _different(*drawn)
     rows = [[kept[i] for i in side] for side in sides]
     require_no_copies(dataset, *rows)
-    return RobotSplit(
-        dataset, drawn[0], drawn[1], seed, tuple(sorted(left_out)), tuple(rows[0])
-    )
+    return RobotSplit(dataset, drawn[0], drawn[1], seed, tuple(sorted(left_out)), tuple(rows[0]))
 
 
 def _sides(

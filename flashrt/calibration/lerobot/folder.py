@@ -43,7 +43,7 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """The folder's own name; no other part of its path. Raises :class:`InputError` (not UTF-8)."""
+        """The folder's own name, no other part of its path; :class:`InputError` if not UTF-8."""
         return text_name(self.root.resolve().name, self.root)
 
     def place(self, relative: str) -> Place:

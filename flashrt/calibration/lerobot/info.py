@@ -21,6 +21,7 @@ _FIELDS = {
     2: frozenset({"episode_chunk", "episode_index", "video_key"}),
     3: frozenset({"chunk_index", "file_index", "video_key"}),
 }
+_LEAST_FPS = 0.001  # below it, half a frame is so long that any frame is near enough
 _MOST_FPS = 1_000_000  # far above any camera, and a float
 _MADE_BY = "see what wrote it, or write it again with lerobot"
 
@@ -71,8 +72,12 @@ def read_info(folder: Folder) -> Info:
         )
     major = int(version[1])
     fps = body.get("fps")
-    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= _MOST_FPS:
-        what = f"a number above 0 and up to {_MOST_FPS} was expected"
+    if (
+        isinstance(fps, bool)
+        or not isinstance(fps, int | float)
+        or not _LEAST_FPS <= fps <= _MOST_FPS
+    ):
+        what = f"a number from {_LEAST_FPS} to {_MOST_FPS} was expected, above 0"
         raise place.at("$.fps").refuse(what, _MADE_BY)
     features = _features(place, body.get("features"))
     video = any(f.dtype == "video" for f in features.values())

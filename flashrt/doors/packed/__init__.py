@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flashrt.doors.packed import fp8, int8, nvfp4
+from flashrt.doors.packed.foreign import refuse_foreign, require_all_taken
+from flashrt.doors.packed.scales import require_scales
 from flashrt.doors.packed.source import Form, Source
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -35,11 +37,16 @@ def full_name(fmt: str) -> str:
 def form_of(source: Source) -> Form:
     """The impl form and the tensors that a packed layer becomes.
 
-    Raises :class:`Refusal` (FORM): the format is another, or the layer's arguments are.
+    Raises :class:`Refusal`: FORM when the format is another, the layer's arguments are, or it does
+    more than the form would; NONFINITE or DEAD for a scale that is none.
     """
     for name, _, convert in _KNOWN:
         if source.format == name:
-            return convert(source)
+            refuse_foreign(source)
+            form = convert(source)
+            require_all_taken(source, form)
+            require_scales(source, form)
+            return form
     raise Refusal(
         Reason.FORM,
         f"the layer is packed as {source.format}, which no impl executes",

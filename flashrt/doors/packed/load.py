@@ -28,11 +28,15 @@ def load_packed(model_or_folder: torch.nn.Module | str | Path) -> torch.nn.Modul
     """The model as it was given; a folder's in float32, evaluation mode, its layers packed.
 
     Raises :class:`Refusal` and :class:`InputError` as :func:`flashrt.host.load.load` does, and
-    STRUCTURE or FORM when ``config.json`` says that it is not packed, or by another library.
+    STRUCTURE or FORM when its config says that it is not packed, by another library, or that it
+    is transformed or sparse as well.
     """
     import torch
 
+    from flashrt.doors.packed.foreign import refuse_model
+
     if isinstance(model_or_folder, torch.nn.Module):
+        refuse_model(model_or_folder)
         return model_or_folder
     from flashrt.host.folder import check_folder
     from flashrt.host.load import load
@@ -47,6 +51,8 @@ def load_packed(model_or_folder: torch.nn.Module | str | Path) -> torch.nn.Modul
 
 
 def _require_packed(config: Any, name: str) -> None:
+    from flashrt.doors.packed.foreign import refuse_transforms
+
     given = config.get("quantization_config")
     if not isinstance(given, dict):
         raise Refusal(
@@ -63,3 +69,4 @@ def _require_packed(config: Any, name: str) -> None:
             subject=name,
             do=f"adopted are checkpoints whose quant_method is {LIBRARY}",
         )
+    refuse_transforms(given, name)

@@ -42,12 +42,22 @@ class Source:
         The library's own dtype of it may be narrower: NVFP4 is unpacked to bfloat16.
         """
         import torch
+
+        return self._unpacked().to(torch.float32)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that the library unpacks the matrix to."""
+        return self._unpacked().dtype
+
+    def _unpacked(self) -> torch.Tensor:
+        import torch
         from compressed_tensors.compressors import BaseCompressor
 
         compressor = BaseCompressor.get_value_from_registry(self.format)
         with torch.no_grad():
             weight: torch.Tensor = compressor.decompress(dict(self.tensors), self.scheme)["weight"]
-        return weight.detach().to(torch.float32)
+        return weight.detach()
 
     def seen(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` [..., K] as the library's own layer rounds it before its product."""
@@ -102,8 +112,9 @@ def refuse(source: Source, what: str) -> Refusal:
 def packed_layers(model: torch.nn.Module) -> tuple[Source, ...]:
     """Every packed layer, in the model's order.
 
-    Raises :class:`Refusal`: STRUCTURE when there is none, FORM when a layer is no projection, is
-    not packed (any more) or rounds its output too, TIED when several paths reach one.
+    Raises :class:`Refusal`: STRUCTURE when there is none or the model itself is one, FORM when a
+    layer is no projection, is not packed (any more) or rounds its output too, TIED when several
+    paths reach one.
     """
     counts: dict[int, int] = {}
     named = list(model.named_modules(remove_duplicate=False))
@@ -115,6 +126,13 @@ def packed_layers(model: torch.nn.Module) -> tuple[Source, ...]:
         if scheme is None:
             continue
         shape = _require_projection(path, module, scheme)
+        if not path:
+            raise Refusal(
+                Reason.STRUCTURE,
+                "the model is itself one packed layer: nothing holds it, to hold an impl instead",
+                subject=type(module).__name__,
+                do="give the module that holds it",
+            )
         if counts[id(module)] > 1:
             what = f"{counts[id(module)]} paths reach this layer"
             raise Refusal(Reason.TIED, what, subject=path, do=DENSE)

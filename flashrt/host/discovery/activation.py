@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,29 +33,33 @@ def functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     }
 
 
-def fitting(triples: Sequence[Triple]) -> list[list[str]]:
+def fitting(
+    triples: Sequence[Triple], *, whole: bool = False, among: Collection[str] = ()
+) -> list[list[str]]:
     """For each (gate, up, product): the functions f for which f(gate) * up is the product.
 
     The three tensors have one shape; an ``up`` of ``None`` is all ones. The tolerance is eight
     roundings of |gate·up| per element in the host's dtype, so functions that differ by less on
-    these values are all returned. Values are spread evenly over the tensors, at most 255 each.
+    these values are all returned. Values are spread evenly over the tensors, at most 255 each;
+    ``whole`` looks at all. ``among`` names the functions to try, all of them where it is empty.
     """
     import torch
 
     out: list[list[str]] = [[] for _ in triples]
+    tried = {name: f for name, f in functions().items() if not among or name in among}
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, (gate, up, product) in enumerate(triples):
         whole = gate.shape == product.shape and (up is None or up.shape == product.shape)
         if whole and product.numel():
             groups.setdefault((product.numel(), product.dtype, product.device), []).append(i)
     for members in groups.values():
-        gates = torch.stack([_spread(triples[i][0]) for i in members])
-        ups = torch.stack([_up(triples[i]) for i in members])
-        products = torch.stack([_spread(triples[i][2]) for i in members])
+        gates = torch.stack([_spread(triples[i][0], whole) for i in members])
+        ups = torch.stack([_up(triples[i], whole) for i in members])
+        products = torch.stack([_spread(triples[i][2], whole) for i in members])
         wide = torch.promote_types(products.dtype, torch.float32)
         tolerance = 8 * torch.finfo(products.dtype).eps
         bound = (gates * ups).abs().to(wide)
-        for name, function in functions().items():
+        for name, function in tried.items():
             # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
             scale = ups.abs().to(wide) if name == "sigmoid" else bound
             want = function(gates) * ups
@@ -67,14 +71,15 @@ def fitting(triples: Sequence[Triple]) -> list[list[str]]:
     return out
 
 
-def _spread(tensor: torch.Tensor) -> torch.Tensor:
+def _spread(tensor: torch.Tensor, whole: bool) -> torch.Tensor:
     flat = tensor.reshape(-1)
-    return flat[:: max(1, flat.shape[0] // _VALUES)]
+    step = 1 if whole else max(1, flat.shape[0] // _VALUES)
+    return flat[:: step | 1]  # an odd step does not meet the same features in every row
 
 
-def _up(triple: Triple) -> torch.Tensor:
+def _up(triple: Triple, whole: bool) -> torch.Tensor:
     import torch
 
     gate, up, _ = triple
-    values = _spread(gate if up is None else up)
+    values = _spread(gate if up is None else up, whole)
     return torch.ones_like(values) if up is None else values

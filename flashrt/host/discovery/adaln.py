@@ -82,6 +82,25 @@ def _is_part(value: torch.Tensor, parts: torch.Tensor) -> bool:
     return bool((off <= _NEAR * size).any())
 
 
+def plainly(site: Site, view: View) -> bool:
+    """Whether the factor itself, and not the factor less one, is part of what a projection made."""
+    return _made(site.scale + 1.0, site, view) and not _made(site.scale, site, view)
+
+
+def _made(value: torch.Tensor, site: Site, view: View) -> bool:
+    for producer in view.projections.values():
+        for call in producer.calls:
+            if call.output is None or call.order > site.reader.calls[0].order:
+                continue
+            parts = _parts(call.output, site.norm.d)
+            if parts is None:
+                continue
+            tables = _tables(site, parts.shape[-2], view)
+            if _is_part(value, parts) or any(_is_part(value, parts + table) for table in tables):
+                return True
+    return False
+
+
 def _tables(site: Site, count: int, view: View) -> Iterator[torch.Tensor]:
     """Parameters [P, D] of the modules around the norm, which the host may add to the parts."""
     names = site.norm.path.split(".")

@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 
+from flashrt.host.discovery.attention.flow import Flow, flow
+from flashrt.host.discovery.attention.tap import Child, Site
+from flashrt.host.discovery.attention.window import declared
 from flashrt.host.discovery.near_miss import DECODER_BLOCK, Found, NearMiss
 from flashrt.host.discovery.norms import Norm
 from flashrt.host.discovery.projection import Projection
@@ -20,7 +22,7 @@ from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.trace import Call
 from flashrt.host.discovery.view import View, common_parent
 from flashrt_runtime.contract import Seam
-from flashrt_runtime.reason import Reason
+from flashrt_runtime.reason import Because, Reason
 
 _CORE = "attention_core@1"
 _ROUNDINGS = 16
@@ -42,6 +44,16 @@ class _Layer:
         """Its norms and their calls, in call order."""
         known = self.view.norms
         return [(known[c.module], c) for c in self.view.made_by(self.call) if c.module in known]
+
+    @property
+    def site(self) -> tuple[Site, Site] | None:
+        """The first attending call in it, and its own call around that."""
+        own = self.view.model.get_submodule(self.path)
+        for site in self.view.sites:
+            for frame in site.frames():
+                if frame.module is own and site.attended:
+                    return site, frame
+        return None
 
     def projections(self) -> list[Projection]:
         """Its projections, each once, in call order."""
@@ -110,8 +122,10 @@ def _closed(layer: _Layer, norms: _Norms, first: Call, feed: Call) -> Seam | Obj
         return output
     if not _is_sum(y, norms.sum, feed.output):
         return Reason.STRUCTURE, "what it returns is not the feed-forward's result plus a residual"
-    heads = _heads(layer, norms)
-    if not isinstance(heads, _Heads):
+    if not _sums_whole(layer, norms, output):
+        return Reason.STRUCTURE, "what it adds up is not what it read, attention and feed-forward"
+    heads = _heads(layer, norms, output)
+    if not isinstance(heads, Flow):
         return heads
     return _made(layer, norms, output, heads)
 
@@ -170,55 +184,94 @@ def _output(layer: _Layer, first: Call, feed: Call, norms: _Norms) -> Projection
     return output
 
 
-def _is_sum(total: Observed, a: Observed | None, b: Observed | None) -> bool:
-    if a is None or b is None or a.kept.shape != b.kept.shape or total.kept.shape != a.kept.shape:
-        return False
-    size = a.kept.abs() + b.kept.abs()
-    off = (total.kept - (a.kept + b.kept)).abs()
-    return bool((off <= _ROUNDINGS * torch.finfo(total.dtype).eps * size + 1e-30).all())
+def _sums_whole(layer: _Layer, norms: _Norms, output: Projection) -> bool:
+    """Whether both sums hold for every element, where its parts are the layer's own children."""
+    at = layer.view.model.get_submodule
+    found = layer.site
+    if found is None:
+        return True  # refused elsewhere: nothing attends
+    site, frame = found
+    parts = (norms.before.path, norms.after.path, layer.ffn.members["self"])
+    before, after, feed = (_child(frame, frame, at(path)) for path in parts)
+    out = _child(site, frame, at(output.path))
+    y = frame.output[0] if isinstance(frame.output, tuple) else frame.output
+    if before is None or after is None or feed is None or out is None or out.output is None:
+        return True
+    seen = [before.input, after.input, feed.output, out.output]
+    if not isinstance(y, torch.Tensor) or any(one is None or not one.intact() for one in seen):
+        return True
+    x, total, fed, closed = (one.tensor for one in seen if one is not None)
+    return _added(total, x, closed) and _added(y, total, fed)
 
 
-@dataclass(frozen=True)
-class _Heads:
-    width: int
-    rotated: int
-    norms: tuple[Norm, ...]
-
-
-def _heads(layer: _Layer, norms: _Norms) -> _Heads | Objection:
-    inside = {call.module for call in layer.view.made_by(layer.call)}
-    attending = layer.view.attention
-    cores = [s for s in attending if s.structure == _CORE and s.members["self"] in inside]
-    if len(cores) != 1:
-        return Reason.STRUCTURE, "not one attention was seen in it, so its heads are unknown"
-    if cores[0].variant.get("mask") != "causal" or cores[0].variant.get("scaling") == "given":
-        return Reason.STRUCTURE, "its attention is not plainly causal with the usual scale"
-    width = int(cores[0].dims["Dh"])
-    tables = _tables(layer.call, width)
-    if tables is None:
-        return Reason.STRUCTURE, "it was given no cos and sin of its positions"
-    both = {norms.before.path, norms.after.path}
-    rest = [norm for norm, _ in layer.norms() if norm.path not in both]
-    if any(norm.d != width or norm.variant != norms.before.variant for norm in rest):
-        what = ", ".join(norm.path for norm in rest)
-        return Reason.STRUCTURE, f"it has norms that a layer of this kind has not: {what}"
-    if len(rest) not in (0, 2):
-        return Reason.STRUCTURE, f"{len(rest)} norms of heads were seen, not none or two"
-    return _Heads(width, tables, tuple(rest))
-
-
-def _tables(call: Call, width: int) -> int | None:
-    """The width of two tensors the layer was given whose squares sum to one, as angles' do."""
-    given = [o for o in call.given.values() if o.dtype.is_floating_point and o.width <= width]
-    for a, b in pairwise(given):
-        if a.shape == b.shape and a.width % 2 == 0:
-            ones = a.kept.double().square() + b.kept.double().square()
-            if bool(((ones - 1).abs() < 0.02).all()):
-                return a.width
+def _child(site: Site, frame: Site, module: torch.nn.Module) -> Child | None:
+    for inner in site.frames():
+        calls = [child for child in inner.children if child.module is module]
+        if calls or inner is frame:
+            return calls[0] if len(calls) == 1 else None
     return None
 
 
-def _made(layer: _Layer, norms: _Norms, output: Projection, heads: _Heads) -> Seam | Objection:
+def _added(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+    if not total.shape == a.shape == b.shape:
+        return False
+    return torch.equal(total, a + b) or _near(total, a, b)
+
+
+def _near(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+    size = a.abs() + b.abs()
+    off = (total - (a + b)).abs()
+    return bool((off <= _ROUNDINGS * torch.finfo(total.dtype).eps * size + 1e-30).all())
+
+
+def _is_sum(total: Observed, a: Observed | None, b: Observed | None) -> bool:
+    if a is None or b is None or a.kept.shape != b.kept.shape or total.kept.shape != a.kept.shape:
+        return False
+    return _near(total.kept, a.kept, b.kept)
+
+
+def _heads(layer: _Layer, norms: _Norms, output: Projection) -> Flow | Objection:
+    """Its one attention call, followed to the projections and the norms of heads around it."""
+    found = _attending(layer)
+    if not isinstance(found[0], Site):
+        return found
+    both = {norms.before.path, norms.after.path}
+    rest = [norm for norm, _ in layer.norms() if norm.path not in both]
+    if any(norm.variant != norms.before.variant for norm in rest):
+        what = ", ".join(norm.path for norm in rest)
+        return Reason.STRUCTURE, f"it has norms that a layer of this kind has not: {what}"
+    paths = {**layer.pack.members, "o": output.path}
+    at = layer.view.model.get_submodule
+    members = {role: at(path) for role, path in paths.items()}
+    heads = flow(*found, members, [at(norm.path) for norm in rest])
+    if isinstance(heads, Because):
+        return heads.reason, heads.detail
+    if len(heads.norms) != len(rest) or len(rest) not in (0, 2):
+        what = ", ".join(norm.path for norm in rest)
+        return Reason.STRUCTURE, f"it has norms that read neither q nor k: {what}"
+    if any(norm.d != heads.width for norm in rest):
+        return Reason.STRUCTURE, f"the norms of its heads are not {heads.width} wide"
+    return heads
+
+
+def _attending(layer: _Layer) -> tuple[Site, Site] | Objection:
+    """The call in it that attends causally to all that came before, and its own call around."""
+    inside = {call.module for call in layer.view.made_by(layer.call)} | {layer.path}
+    attending = layer.view.attention
+    cores = [s for s in attending if s.structure == _CORE and s.members["self"] in inside]
+    found = layer.site
+    if len(cores) != 1 or found is None:
+        return Reason.STRUCTURE, "not one attention was seen in it, so its heads are unknown"
+    if cores[0].variant.get("mask") != "causal" or cores[0].variant.get("scaling") == "given":
+        return Reason.STRUCTURE, "its attention is not plainly causal with the usual scale"
+    window = declared(found[0])
+    if window is not None:
+        what = f"it declares a window of {window.size} tokens ({window.name}), this block has none"
+        return Reason.STRUCTURE, what
+    return found
+
+
+def _made(layer: _Layer, norms: _Norms, output: Projection, heads: Flow) -> Seam | Objection:
     pack, ffn, width = layer.pack, layer.ffn, heads.width
     weights = {
         "input_norm": norms.before.weight_key or "",
@@ -235,11 +288,8 @@ def _made(layer: _Layer, norms: _Norms, output: Projection, heads: _Heads) -> Se
         "activation": ffn.variant["activation"],
     }
     if heads.norms:
-        named = _of_heads(layer, heads)
-        if named is None:
-            return Reason.AMBIGUOUS, "which norm is the queries' was not seen"
         variant["qk_norm"] = "per_head"
-        weights |= named
+        weights |= _of_heads(layer, heads)
     else:
         variant["head_dim"] = str(width)
     queries, keys = pack.dims["Nq"], pack.dims["Nk"]
@@ -257,21 +307,8 @@ def _made(layer: _Layer, norms: _Norms, output: Projection, heads: _Heads) -> Se
     return Seam(layer.path, DECODER_BLOCK, {"self": layer.path}, variant, dims, weights)
 
 
-def _of_heads(layer: _Layer, heads: _Heads) -> dict[str, str] | None:
-    """The keys of the queries' and the keys' norm, told by what they read."""
-    found: dict[str, str] = {}
-    for role, slot in (("q", "q_norm"), ("k", "k_norm")):
-        made = layer.view.seen.within(layer.call, layer.pack.members[role])
-        for norm in heads.norms:
-            call = layer.view.seen.within(layer.call, norm.path)
-            if made and call and _reads(call.input, made.output) and norm.weight_key:
-                found.setdefault(slot, norm.weight_key)
-    return found if len(set(found.values())) == 2 else None
-
-
-def _reads(heads: Observed | None, made: Observed | None) -> bool:
-    """Whether the first row of heads is the beginning of the first row of a projection."""
-    if heads is None or made is None:
-        return False
-    first = heads.rows[0]
-    return torch.equal(first, made.rows[0, : first.shape[0]])
+def _of_heads(layer: _Layer, heads: Flow) -> dict[str, str]:
+    """The keys of the queries' and the keys' norm."""
+    at = layer.view.model.get_submodule
+    keys = {at(norm.path): norm.weight_key or "" for norm, _ in layer.norms()}
+    return {f"{role}_norm": keys[module] for role, module in heads.norms.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from flashrt.host.discovery import (
     siblings,
     vision,
 )
+from flashrt.host.discovery.attention.window import unseen
 from flashrt.host.discovery.near_miss import (
     ADALN_PRODUCER,
+    ATTENTION_CORE,
     CADENCE_STATIC,
     DECODER_BLOCK,
     DECODER_FFN,
@@ -29,10 +32,13 @@ from flashrt.host.discovery.near_miss import (
     PATCH_PROJECTION,
     QKV_PACK,
     VISION_FFN,
+    Found,
     NearMiss,
+    raised,
 )
 from flashrt.host.discovery.norms import find_norms
 from flashrt.host.discovery.projection import find_projections, leaves
+from flashrt.host.discovery.remade import remade
 from flashrt.host.discovery.trace import Forward, Paths, Trace, paths_of, trace
 from flashrt.host.discovery.view import View
 from flashrt_runtime.contract import Seam
@@ -118,13 +124,15 @@ def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -
     ends = leaves(paths, seen)
     projections, unlike = find_projections(ends, seen)
     norms, abnormal = find_norms(ends, seen)
-    attending, unattending = attention.find(model, seen, tap)
+    attend = _safe(ATTENTION_CORE, lambda: Found(*attention.find(model, seen, tap)))
+    attending = attend.seams
     view = View(model, seen, projections, norms, abnormal, attending, ends, paths, tap.sites)
 
-    gates = gated.find(view)
+    gates = _safe(DECODER_FFN, lambda: gated.find(view))
     used = {key for seam in gates.seams for key in seam.weights.values()}
     taken = {path for path, p in projections.items() if p.weight_key in used}
-    packs, views = siblings.find(view, taken), vision.find(view)
+    packs = _safe(QKV_PACK, lambda: siblings.find(view, taken))
+    views = _safe(VISION_FFN, lambda: vision.find(view))
     others = [s.id for s in views.seams] + [s.members["self"] for s in attending]
     others += [s.members["q"].rpartition(".")[0] for s in packs.seams]
     gates.misses += gated.near_misses(view, gates, others)
@@ -138,25 +146,44 @@ def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -
         views,
         norm_seams.find(view),
         patch.find(view),
-        adaln.find(view),
+        _safe(ADALN_PRODUCER, lambda: adaln.find(view)),
         modnorm.find(view, taken),
-        block.find(view, packs.seams, gates.seams),
+        _safe(DECODER_BLOCK, lambda: block.find(view, packs.seams, gates.seams)),
         cadence.find(view),
     ]
     seams = [seam for one in found for seam in one.seams] + attending
-    missed = unlike + [miss for one in found for miss in one.misses] + unattending
+    missed = unlike + [miss for one in found for miss in one.misses] + attend.misses
+    missed += remade(paths, seen)
     kept, irreplaceable = _replaceable(paths, seams)
     missed += irreplaceable
     missed += _absences(kept, missed)
     order = {path: i for i, path in reversed(list(enumerate(seen.sequence)))}
     kept.sort(key=lambda s: (min(order.get(m, 0) for m in s.members.values()), s.structure))
-    return Discovery(tuple(kept), tuple(missed), _tied(model, kept))
+    return Discovery(tuple(kept), tuple(missed), _tied(model, kept) + unseen(tap.sites, attending))
+
+
+def _safe(structure: str, find: Callable[[], Found]) -> Found:
+    """What a finder found; where it raised, one refusal: the other finders go on."""
+    try:
+        return find()
+    except Exception as error:  # a host's tensors and modules may raise anything
+        return Found(misses=[raised("", structure, error)])
 
 
 def _check(model: torch.nn.Module) -> None:
+    import torch
+
     if model.training:
         raise Refusal(
             Reason.TRAINING, "the model is in training mode", subject="host", do="call model.eval()"
+        )
+    hooks = torch.nn.modules.module
+    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+        raise Refusal(
+            Reason.HOST,
+            "global forward hooks are registered, so no module shows what it computes itself",
+            subject="host",
+            do="remove them",
         )
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_meta:
@@ -178,6 +205,9 @@ def _replaceable(paths: Paths, seams: list[Seam]) -> tuple[list[Seam], list[Near
         aliases = [p for m in modules for p in paths[m] if p not in seam.members.values()]
         if "" in seam.members.values():
             detail, reason = "the model itself is the seam, so nothing holds it", Reason.LAYOUT
+        elif hooked := [c for m in modules for c in m.modules() if _has_hooks(c)]:
+            what = f"{paths[hooked[0]][0]} has forward hooks, which a replacement would not run"
+            detail, reason = what, Reason.HOST
         elif aliases:
             detail, reason = f"the same module is also {aliases[0]}", Reason.TIED
         elif training and any(child.training for m in modules for child in m.modules()):
@@ -187,6 +217,11 @@ def _replaceable(paths: Paths, seams: list[Seam]) -> tuple[list[Seam], list[Near
             continue
         refused.append(NearMiss.of(seam.id, seam.structure, reason, detail))
     return kept, refused
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody else's code runs before or after the module's own forward."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _absences(seams: list[Seam], missed: list[NearMiss]) -> list[NearMiss]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, permutations
+
+import torch
 
 from flashrt.host.discovery.activation import KNOWN, Triple, fitting
 from flashrt.host.discovery.near_miss import DECODER_FFN, Found, NearMiss
-from flashrt.host.discovery.probe import louder
+from flashrt.host.discovery.probe import again, loud, rows_like, unprobed
 from flashrt.host.discovery.projection import Projection, stacked_matrices
 from flashrt.host.discovery.view import View, region_of
 from flashrt_runtime.contract import Point, Seam
@@ -39,12 +42,8 @@ class GatedTrio:
 def find(view: View) -> Found:
     """decoder_ffn seams, and trios that are nearly one. :func:`near_misses` has the rest."""
     found = Found()
-    taken: set[str] = set()
     for trio in find_trios(view.projections):
-        result = seam_of(trio, view)
-        found.add(result)
-        if isinstance(result, Seam):
-            taken |= set(trio.paths)
+        found.look(region_of(view, trio.paths), DECODER_FFN, partial(seam_of, trio, view))
     for path, shape in stacked_matrices(view.paths).items():
         what = f"several matrices are stacked in one tensor {tuple(shape)}"
         found.add(NearMiss.of(path, DECODER_FFN, Reason.LAYOUT, what))
@@ -118,17 +117,13 @@ def seam_of(trio: GatedTrio, view: View) -> Seam | NearMiss:
     fits = trio.fits
     if trio.swapped and fits != ("identity",):
         return miss(Reason.AMBIGUOUS, "the observed numbers do not say which one is the gate")
-    if len(fits) > 1:
-        fits = _probe(trio, region, view)
-    if len(fits) != 1:
-        names = ", ".join(fits or trio.fits)
-        return miss(Reason.AMBIGUOUS, f"the observed numbers fit several activations: {names}")
-    if fits[0] not in KNOWN:
-        return miss(Reason.STRUCTURE, f"its activation is {fits[0]}, not {' or '.join(KNOWN)}")
+    activation = _settled(trio, region, view)
+    if isinstance(activation, NearMiss):
+        return activation
     roles = {"gate": trio.gate, "up": trio.up, "down": trio.down}
     weights = {role: p.weight_key for role, p in roles.items()}
     weights |= {f"{role}_bias": p.bias_key for role, p in roles.items() if p.bias_key}
-    variant = {"norm": "host", "activation": fits[0], "residual": "host", "modulation": "none"}
+    variant = {"norm": "host", "activation": activation, "residual": "host", "modulation": "none"}
     return Seam(
         id=region,
         structure=DECODER_FFN,
@@ -160,16 +155,50 @@ def _is_whole(trio: GatedTrio, region: str, view: View) -> str | None:
     return None
 
 
+def _settled(trio: GatedTrio, region: str, view: View) -> str | NearMiss:
+    """The one activation, or why the region is not one that the catalog knows."""
+    try:
+        fits = _probe(trio, region, view)
+    except Exception as error:  # a host's own code, on values that it did not choose
+        return unprobed(region, DECODER_FFN, error)
+    reason = Reason.STRUCTURE
+    if not fits:
+        names = " or ".join(trio.fits)
+        what = f"it is {names} where it was observed and not on other values: clamped or scaled"
+    elif len(fits) != 1:
+        names = ", ".join(fits)
+        reason, what = Reason.AMBIGUOUS, f"its numbers fit several activations: {names}"
+    elif fits[0] not in KNOWN:
+        what = f"its activation is {fits[0]}, not {' or '.join(KNOWN)}"
+    else:
+        return fits[0]
+    return NearMiss.of(region, DECODER_FFN, reason, what)
+
+
 def _probe(trio: GatedTrio, region: str, view: View) -> tuple[str, ...]:
-    """The activations that still fit when the region reads its own input at a larger scale."""
-    again = louder(view.model, region, trio.gate.calls[0], trio.paths)
-    if again is None:
+    """The activations that still fit, in fp32, on values that the host's own did not reach.
+
+    A copy of the region is run in which gate and up say those values and down writes down their
+    product. Raises what the copy raises.
+    """
+    outer = view.seen.calls[region][0].input
+    assert outer is not None
+    device, cut = outer.kept.device, len(region) + 1
+    gate, up, down = (p.path[cut:] for p in (trio.gate, trio.up, trio.down))
+    gates, product = loud(trio.gate.n, device), rows_like(trio.down.n, device)
+    seen = again(
+        view.model.get_submodule(region),
+        outer.shape,
+        {
+            gate: (trio.gate, gates),
+            up: (trio.up, gates.flip(-1).roll(1, -1)),
+            down: (trio.down, product),
+        },
+    )
+    if not isinstance(seen.out, torch.Tensor) or not torch.equal(seen.out, seen.said[down]):
         return ()
-    gate, up, down = again
-    if gate.output is None or up.output is None or down.input is None:
-        return ()
-    fits = fitting([(gate.output.kept, up.output.kept, down.input.kept)])[0]
-    return tuple(name for name in fits if name in trio.fits)
+    triple = seen.said[gate], seen.said[up], seen.read[down]
+    return tuple(fitting([triple], whole=True, among=trio.fits)[0])
 
 
 def near_misses(view: View, found: Found, others: Collection[str]) -> list[NearMiss]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from flashrt.host.discovery.adaln import plainly
 from flashrt.host.discovery.modulation import Between, Site, site_of
 from flashrt.host.discovery.near_miss import MODNORM_QKV_CHAIN, Found, NearMiss
 from flashrt.host.discovery.projection import Projection
@@ -21,7 +24,7 @@ def find(view: View, taken: set[str]) -> Found:
     for parent, siblings in children.items():
         roles = _roles(siblings, view)
         if roles is not None:
-            found.add(_judge(parent, roles, view))
+            found.look(parent, MODNORM_QKV_CHAIN, partial(_judge, parent, roles, view))
     return found
 
 
@@ -51,6 +54,9 @@ def _judge(parent: str, roles: dict[str, Projection], view: View) -> Seam | Near
         objection = (Reason.STRUCTURE, what)
     elif not site.norm.kind.startswith("layer"):
         what = f"the modulated norm {site.norm.path} is {site.norm.kind}, not a LayerNorm"
+        objection = (Reason.STRUCTURE, what)
+    elif plainly(site, view):
+        what = "its norm is multiplied by a projection's own numbers, not by one plus them"
         objection = (Reason.STRUCTURE, what)
     elif len({bool(p.bias_key) for p in roles.values()}) == 2:
         objection = (Reason.LAYOUT, "only some of q, k and v have a bias")

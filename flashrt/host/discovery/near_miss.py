@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 
 ADALN_PRODUCER = "adaln_producer@1"
+ATTENTION_CORE = "attention_core@1"
 CADENCE_STATIC = "cadence_static@1"
 DECODER_BLOCK = "decoder_block@1"
 DECODER_FFN = "decoder_ffn@1"
@@ -55,3 +57,17 @@ class Found:
             self.seams.append(result)
         elif result is not None:
             self.misses.append(result)
+
+    def look(self, path: str, structure: str, judge: Callable[[], Seam | NearMiss | None]) -> None:
+        """Put what ``judge`` returns where it belongs; where it raises, refuse ``path`` alone."""
+        try:
+            self.add(judge())
+        except Exception as error:  # a host's tensors and modules may raise anything
+            self.add(raised(path, structure, error))
+
+
+def raised(path: str, structure: str, error: Exception) -> NearMiss:
+    """The refusal of a module that could not be looked at."""
+    what = (str(error).splitlines() or ["no message"])[0]
+    detail = f"looking at it raised {type(error).__name__}: {what}"
+    return NearMiss.of(path, structure, Reason.HOST, detail)

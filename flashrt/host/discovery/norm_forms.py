@@ -128,13 +128,20 @@ def row_scale_error(sample: Sample, kind: str, eps: float) -> bool:
     return bool(((ratio - 1).abs() > noise).any())
 
 
-def tells_eps(sample: Sample, eps: float) -> bool:
-    """Whether these rows are small enough that another eps would have shown in what came out."""
+def chosen(width: int, eps: Sequence[float], weight: torch.Tensor | None) -> torch.Tensor:
+    """Rows [R, width] fp32 that tell forms apart which a host's own rows may not.
+
+    One row for each eps, of about its mean square; one with a mean; one that is large; two with
+    one large element, where the gain is largest.
+    """
     import torch
 
-    wide = sample.x[:2].float()
-    spread = float((wide - wide.mean(-1, keepdim=True)).square().mean(-1).amin())
-    return eps > 16 * _ROUNDINGS * torch.finfo(sample.y.dtype).eps * (spread + eps)
+    drawn = torch.Generator().manual_seed(width)
+    unit = torch.randn(len(eps) + 2, width, generator=drawn)
+    spike = torch.zeros(1, width)
+    spike[0, 0 if weight is None else int(weight.detach().abs().argmax())] = 4.0
+    small = [row * e**0.5 for row, e in zip(unit[2:], eps, strict=True)]
+    return torch.cat([unit[:1] + 2.0, unit[1:2] * 500.0, spike, -spike, torch.stack(small)])
 
 
 def resembling(samples: Sequence[Sample]) -> list[bool]:

@@ -7,28 +7,29 @@ and ``layer_identity`` n with n = (x − mean)/√(var + eps).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.near_miss import NORM_FUSED, NearMiss
+from flashrt.host.discovery.near_miss import NORM_FUSED, NearMiss, raised
 from flashrt.host.discovery.norm_forms import (
     COMMON,
     KINDS,
     Form,
     Sample,
+    chosen,
     epsilons,
     fits,
     nearly,
     resembling,
     row_scale_error,
-    tells_eps,
 )
-from flashrt.host.discovery.projection import Leaf
+from flashrt.host.discovery.probe import copy_of, run, unprobed
+from flashrt.host.discovery.projection import Leaf, held
 from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.trace import Call, Trace
-from flashrt_runtime.reason import Reason
+from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
@@ -110,6 +111,23 @@ def _ends(call: Call, adds: bool) -> tuple[Observed, Observed]:
 
 def find_norms(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], list[NearMiss]]:
     """Norms by path, in call order, and modules that are nearly one with the reason."""
+    norms: dict[str, Norm] = {}
+    missed: list[NearMiss] = []
+    try:
+        norms, missed = _judged(leaves, seen)
+    except Exception:  # one module's tensors refuse an operator: look at each by itself
+        for leaf in leaves:
+            try:
+                one, objections = _judged([leaf], seen)
+                norms |= one
+                missed += objections
+            except Exception as error:
+                missed.append(raised(leaf[0], NORM_FUSED, error))
+    ordered = sorted(norms.values(), key=lambda n: n.calls[0].order)
+    return {n.path: n for n in ordered}, missed
+
+
+def _judged(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], list[NearMiss]]:
     candidates = [
         found
         for path, module in leaves
@@ -124,14 +142,15 @@ def find_norms(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], li
         if any(row_scale_error(sample, *observed[0]) for sample in one.samples):
             what = "its statistics are in low precision: rows are off by one factor each"
             missed.append(NearMiss.of(one.path, NORM_FUSED, Reason.DTYPE, what))
+        elif isinstance(forms, NearMiss):
+            missed.append(forms)
         elif len(forms) == 1:
             norms[one.path] = _norm(one, *forms[0])
         else:
-            shown = ", ".join(f"{kind} eps {eps:g}" for kind, eps in forms) or "none"
+            shown = ", ".join(f"{kind} eps {eps:g}" for kind, eps in forms)
             what = f"its eps cannot be told from what it computes (fits: {shown})"
             missed.append(NearMiss.of(one.path, NORM_FUSED, Reason.AMBIGUOUS, what))
-    ordered = sorted(norms.values(), key=lambda n: n.calls[0].order)
-    return {n.path: n for n in ordered}, missed
+    return norms, missed
 
 
 def _observed_fits(candidates: Sequence[_Candidate]) -> list[list[Form]]:
@@ -179,7 +198,7 @@ def _norm(one: _Candidate, kind: str, eps: float) -> Norm:
 
 def _candidate(path: str, module: torch.nn.Module, calls: tuple[Call, ...]) -> _Candidate | None:
     """A leaf with at most two vectors that keeps the shape of what it reads."""
-    own = {name: p for name, p in module._parameters.items() if p is not None}
+    own = held(module)
     if not calls or len(own) > 2 or any(p.dim() != 1 for p in own.values()):
         return None
     adds = [_added(call) for call in calls]
@@ -215,43 +234,54 @@ def _added(call: Call) -> bool:
     return bool((total.kept - (first.kept + second.kept)).abs().amax() == 0)
 
 
-def _settled(likely: Sequence[tuple[_Candidate, list[Form]]]) -> list[list[Form]]:
-    """The forms that also fit a row so small that eps matters; the one, if it can be told.
+def _settled(likely: Sequence[tuple[_Candidate, list[Form]]]) -> list[list[Form] | NearMiss]:
+    """The forms that also fit rows that the host did not give: the one, if it can be told.
 
-    Where what was observed was small enough already, it is not run again.
+    A copy reads a row for every eps so small that it matters, rows that are not centred, and rows
+    with one large element, where a clamp shows.
     """
-    probed = [
-        (i, probe)
-        for i, (one, forms) in enumerate(likely)
-        if not one.adds and not (len(forms) == 1 and tells_eps(one.samples[0], forms[0][1]))
-        for probe in [_probe(one, forms)]
-    ]
-    again = fits([(probe, _tried(likely[i][0].module)) for i, probe in probed])
-    settled = [forms for _, forms in likely]
-    for (i, _), still in zip(probed, again, strict=True):
+    settled: list[list[Form] | NearMiss] = [forms for _, forms in likely]
+    probes: list[tuple[int, Sample]] = []
+    for i, (one, _) in enumerate(likely):
+        try:
+            probes.append((i, _probe(one)))
+        except Exception as error:  # a host's own code, on values that it did not choose
+            settled[i] = unprobed(one.path, NORM_FUSED, error)
+    again = fits([(probe, _tried(likely[i][0].module)) for i, probe in probes])
+    for (i, _), still in zip(probes, again, strict=True):
         one, forms = likely[i]
         kinds = {kind for kind, _ in forms}
-        held = [form for form in forms if form in still]
+        kept = [form for form in forms if form in still]
         others = [form for form in still if form[0] in kinds]
-        if not held and others:  # a common eps, though the module holds another small number
+        if not kept and others:  # a common eps, though the module holds another small number
             observed = _agreed([one], [[eps for _, eps in others]])[0]
-            held = [form for form in others if form in observed]
-        settled[i] = held
+            kept = [form for form in others if form in observed]
+        settled[i] = kept
+        if not kept:
+            shown = " or ".join(dict.fromkeys(kind for kind, _ in forms))
+            what = f"it is {shown} where it was observed and not on other rows, with no usual eps"
+            settled[i] = NearMiss.of(one.path, NORM_FUSED, Reason.STRUCTURE, what)
     return settled
+
+
+def _alone(module: torch.nn.Module) -> Callable[[torch.Tensor], object]:
+    """A module that adds a residual before, with nothing to add."""
+    return lambda x: module(x, x.new_zeros(()).expand_as(x).clone())[0]
 
 
 def _tried(module: torch.nn.Module) -> tuple[float, ...]:
     return tuple(dict.fromkeys((*epsilons(module), *COMMON)))
 
 
-def _probe(one: _Candidate, forms: Sequence[Form]) -> Sample:
-    """What the module gives for its first row, scaled so that its mean square is about eps."""
+def _probe(one: _Candidate) -> Sample:
+    """What a copy of the module gives for chosen rows. Raises what the copy raises."""
     import torch
 
-    source, _ = _ends(one.calls[0], False)
-    row = source.rows[:1]
-    spread = float(row.float().square().mean())
-    x = row * (forms[0][1] / spread) ** 0.5 if spread > 0 else row
-    with torch.no_grad():
-        y = one.module(x.reshape((1,) * (len(source.shape) - 1) + (source.width,)))
-    return Sample(x, y.reshape(1, -1), one.samples[0].weight, one.samples[0].bias)
+    source, _ = _ends(one.calls[0], one.adds)
+    width, weight, bias = source.width, one.samples[0].weight, one.samples[0].bias
+    rows = chosen(width, _tried(one.module), weight).to(source.kept.device, source.dtype)
+    module = copy_of(one.module)
+    x, y = run(_alone(module) if one.adds else module, rows, source.shape)
+    if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        raise Refusal(Reason.LAYOUT, "it does not keep the shape of other rows")
+    return Sample(x.reshape(-1, width), y.reshape(-1, width), weight, bias)

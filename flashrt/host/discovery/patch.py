@@ -6,10 +6,13 @@ The host flattens patches before: the module reads [M, C·Pt·Ph·Pw] and holds 
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from flashrt.host.discovery.near_miss import PATCH_PROJECTION, Found, NearMiss
-from flashrt.host.discovery.sample import Observed
+from flashrt.host.discovery.projection import held
+from flashrt.host.discovery.sample import Observed, signs
 from flashrt.host.discovery.trace import Call
 from flashrt.host.discovery.view import View
 from flashrt_runtime.contract import Seam
@@ -22,18 +25,17 @@ def find(view: View) -> Found:
     """patch_projection seams, and kernels over volumes that are nearly one."""
     found = Found()
     for path, module in view.leaves:
-        kernels = [
-            (n, p) for n, p in module._parameters.items() if p is not None and p.dim() in (4, 5)
-        ]
+        kernels = [(n, p) for n, p in held(module).items() if p.dim() in (4, 5)]
         if len(kernels) == 1 and path in view.seen.calls:
-            found.add(_judge(path, module, kernels[0][0], view))
+            judge = partial(_judge, path, module, kernels[0][0], view)
+            found.look(path, PATCH_PROJECTION, judge)
     return found
 
 
 def _judge(path: str, module: torch.nn.Module, name: str, view: View) -> Seam | NearMiss:
     kernel = module._parameters[name]
     assert kernel is not None
-    biases = [(n, p) for n, p in module._parameters.items() if p is not None and p.dim() == 1]
+    biases = [(n, p) for n, p in held(module).items() if p.dim() == 1]
     calls = view.seen.calls[path]
     objection = _declared(module, kernel) or _supplied(calls, kernel)
     outer = _wrapper(path, calls, view)
@@ -82,7 +84,7 @@ def _declared(module: torch.nn.Module, kernel: torch.Tensor) -> tuple[Reason, st
         found = (Reason.STRUCTURE, f"its patches leave gaps: {size} moved by {stride}")
     elif any(d != 1 for d in dilation):
         found = (Reason.STRUCTURE, f"its kernel is dilated by {dilation}")
-    elif isinstance(padding, str) or any(padding):
+    elif (isinstance(padding, str) and padding != "valid") or any(map(_moves, padding)):
         found = (Reason.STRUCTURE, f"its volume is padded by {padding}")
     return found
 
@@ -118,16 +120,33 @@ def _wrapper(path: str, calls: list[Call], view: View) -> tuple[str, Observed, O
     return None
 
 
+def _moves(side: object) -> bool:
+    """Whether one side's padding is a number above none; a name's letters are not."""
+    return isinstance(side, int) and side != 0
+
+
 def _computes(
     outer: tuple[str, Observed, Observed], kernel: torch.Tensor, bias: torch.Tensor | None
 ) -> bool:
+    """Whether the rows that were kept, and the signed sum of all rows, are patches times kernel."""
     _, x, y = outer
-    flat = kernel.flatten(1).double()
-    if x.width != flat.shape[1] or y.width != flat.shape[0]:
+    flat = kernel.flatten(1)
+    if x.width != flat.shape[1] or y.width != flat.shape[0] or not bool(x.rows.any()):
         return False
-    rows = x.rows.double()
-    want, bound = rows @ flat.T, rows.abs() @ flat.abs().T
-    if bias is not None:
-        want, bound = want + bias.double(), bound + bias.double().abs()
+    rows = [(x.rows, y.rows, x.rows.abs(), 1.0, 1.0)]
+    if x.sketch is not None and y.sketch is not None:
+        count = x.shape[0]
+        size = x.sketch.abs() + x.rows.abs().mean(0) * count**0.5
+        total = float(signs(count, x.kept).sum())
+        rows.append((x.sketch[None], y.sketch[None], size[None], total, count**0.5))
+    elif len(x.rows) != x.shape[0]:
+        return False  # some rows were not looked at
     tolerance = min(_ROUNDINGS * torch.finfo(y.dtype).eps, 0.05)
-    return bool(((y.rows.double() - want).abs() <= tolerance * bound + 1e-30).all())
+    weight = flat.double()
+    for source, made, size, times, most in rows:
+        want, bound = source.double() @ weight.T, size.double() @ weight.abs().T
+        if bias is not None:
+            want, bound = want + times * bias.double(), bound + most * bias.double().abs()
+        if not bool(((made.double() - want).abs() <= tolerance * bound + 1e-30).all()):
+            return False
+    return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss
+from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss, raised
 from flashrt.host.discovery.sample import Observed, signs
 from flashrt.host.discovery.trace import Call, Paths, Trace
 from flashrt_runtime.reason import Reason
@@ -34,6 +34,11 @@ class Projection:
     def parent(self) -> str:
         """Path of the module that holds it."""
         return self.path.rpartition(".")[0]
+
+    @cached_property
+    def dead(self) -> bool:
+        """Whether all that was kept of what it read is zero, which shows nothing of its weight."""
+        return all(_dead(call) for call in self.calls)
 
     @cached_property
     def n(self) -> int:
@@ -89,12 +94,15 @@ def find_projections(
     found: dict[str, Projection] = {}
     missed: list[NearMiss] = []
     likely = [p for path, module in leaves if (p := _held(path, module, seen))]
-    lost = _not_finite(o for p in likely for call in p.calls for o in (call.input, call.output) if o)
+    lost = _not_finite(
+        o for p in likely for call in p.calls for o in (call.input, call.output) if o
+    )
     for projection in likely:
         try:
             objection = _objection(projection, lost, seen)
         except Exception as error:  # a tensor of a kind of its own may refuse any operator
-            objection = Reason.HOST, f"looking at it raised {type(error).__name__}: {error}"
+            missed.append(raised(projection.path, LINEAR_PROJ, error))
+            continue
         if objection is not None:
             missed.append(NearMiss.of(projection.path, LINEAR_PROJ, *objection))
         else:
@@ -175,13 +183,23 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     off = (made - want).abs()
     tolerance = min(_ROUNDINGS * torch.finfo(made.dtype).eps, 0.05)
     # the sum of magnitudes is no less than the result: only where that is not enough is it made
-    far = (~(off <= tolerance * want.abs())).any(dim=0).nonzero().flatten()
+    near = want.abs()
+    if torch.finfo(made.dtype).bits >= 32:  # there, so little of a row's size can hide nothing
+        near = near + want.square().mean(1, keepdim=True).sqrt()
+    far = (~(off <= tolerance * near)).any(dim=0).nonzero().flatten()
     if not len(far):
         return True
     bound = (size @ weight[far].abs().T).to(wide)
     if bias is not None:
         bound += moved.abs().amax(1, keepdim=True) * bias[far].abs()
     return bool((off[:, far] <= tolerance * bound + 1e-30).all())
+
+
+def computes(projection: Projection, x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether ``y`` is what the projection's weight and bias make of ``x``."""
+    read, made = (Observed(-1, each, tuple(each.shape), contiguous=True) for each in (x, y))
+    call = Call(projection.path, 0, 0, read, made, plain=True)
+    return _agree([call], projection.weight, projection.bias)
 
 
 def _ends(rows: torch.Tensor) -> list[int]:
@@ -203,13 +221,29 @@ def _dead(call: Call) -> bool:
     return seen.sketch is None or not bool(seen.sketch.any())
 
 
-def _objection(
-    projection: Projection, lost: set[int], seen: Trace
-) -> tuple[Reason, str] | None:
+def _objection(projection: Projection, lost: set[int], seen: Trace) -> tuple[Reason, str] | None:
     """Why this is not a projection, or ``None`` when every observed call says that it is."""
     calls, weight, bias = projection.calls, projection.weight, projection.bias
+    found = _unseen(projection, lost, seen)
+    if found is not None:
+        return found
+    if not _agree(calls, weight, bias):
+        found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
+        if _agree(calls, weight.T, bias):
+            what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
+            found = (Reason.LAYOUT, what)
+    elif not all(call.plain for call in calls):
+        found = (Reason.LAYOUT, "it is not called with one positional tensor alone")
+    elif not weight.is_contiguous():
+        found = (Reason.LAYOUT, "its weight is not contiguous as [out, in]")
+    return found
+
+
+def _unseen(projection: Projection, lost: set[int], seen: Trace) -> tuple[Reason, str] | None:
+    """Why its calls do not show what it computes."""
+    calls, weight = projection.calls, projection.weight
     found: tuple[Reason, str] | None = None
-    if not calls and projection.path in seen.unseen:
+    if projection.path in seen.unseen:
         found = (Reason.HOST, seen.unseen[projection.path])
     elif not calls:
         found = (Reason.NEVER_CALLED, "the observed forward never called it")
@@ -223,17 +257,4 @@ def _objection(
         found = (Reason.LAYOUT, "it was not given a dense tensor that has rows")
     elif any(call.output is None for call in calls):
         found = (Reason.LAYOUT, "it does not return one tensor")
-    elif all(_dead(call) for call in calls):
-        found = (Reason.AMBIGUOUS, "all that was kept of what it read is zero")
-    elif not _agree(calls, weight, bias):
-        found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
-        if _agree(calls, weight.T, bias):
-            what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
-            found = (Reason.LAYOUT, what)
-    elif projection.path in seen.unseen:
-        found = (Reason.HOST, seen.unseen[projection.path])
-    elif not all(call.plain for call in calls):
-        found = (Reason.LAYOUT, "it is not called with one positional tensor alone")
-    elif not weight.is_contiguous():
-        found = (Reason.LAYOUT, "its weight is not contiguous as [out, in]")
     return found

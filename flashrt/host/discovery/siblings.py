@@ -83,11 +83,12 @@ def roles_of(group: list[Projection], view: View) -> dict[str, Projection] | Non
 
     ``None`` where that was not seen, or where their widths are not those of q, k and v.
     """
-    told = attended_roles(view.sites, [p.path for p in group])
+    modules = [view.model.get_submodule(p.path) for p in group]
+    near = [sites for sites in map(view.sites_around, modules) if sites]
+    told = attended_roles(min(near, key=len), modules) if len(near) == len(modules) else None
     if told is None:
         return None
-    by_path = {p.path: p for p in group}
-    q, k, v = (by_path[path] for path in told)
+    q, k, v = (group[one] for one in told)
     if k.n != v.n or q.n % k.n:
         return None
     by_role = {"q": q, "k": k, "v": v}

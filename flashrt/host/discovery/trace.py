@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashrt.host.discovery.sample import Observed, Sampler
+from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
     import torch
@@ -76,10 +77,14 @@ Paths = dict["torch.nn.Module", list[str]]
 
 
 def paths_of(model: torch.nn.Module) -> Paths:
-    """Every path of every module of a tree."""
+    """Every path of every module of a tree. :class:`Refusal` HOST when a module holds itself."""
     paths: Paths = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        paths.setdefault(module, []).append(path)
+    try:
+        for path, module in model.named_modules(remove_duplicate=False):
+            paths.setdefault(module, []).append(path)
+    except RecursionError:
+        what = "a module holds itself, so the tree has no end"
+        raise Refusal(Reason.HOST, what, subject="host") from None
     return paths
 
 

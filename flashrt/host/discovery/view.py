@@ -55,6 +55,21 @@ class View:
                 makers.setdefault(made.number, []).append(call)
         return makers
 
+    def sites_around(self, module: torch.nn.Module) -> Sequence[Site]:
+        """The attending calls that called this module, or within a call of which it was called."""
+        return self._around.get(module, ())
+
+    @cached_property
+    def _around(self) -> dict[torch.nn.Module, list[Site]]:
+        around: dict[torch.nn.Module, list[Site]] = {}
+        for site in self.sites:
+            for frame in site.frames():
+                for child in frame.children:
+                    known = around.setdefault(child.module, [])
+                    if site.attended and not (known and known[-1] is site):
+                        known.append(site)
+        return around
+
     def made_by(self, outer: Call) -> tuple[Call, ...]:
         """The calls that were made while this one ran, in order."""
         return self.by_order[outer.order + 1 : outer.end]

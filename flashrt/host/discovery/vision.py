@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -14,9 +15,8 @@ import torch
 from flashrt.host.discovery.activation import fitting
 from flashrt.host.discovery.near_miss import VISION_FFN, Found, NearMiss
 from flashrt.host.discovery.norms import Norm
-from flashrt.host.discovery.probe import louder
+from flashrt.host.discovery.probe import Again, again, loud, rows_like, unprobed
 from flashrt.host.discovery.projection import Projection
-from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.trace import Call
 from flashrt.host.discovery.view import View, region_of
 from flashrt_runtime.contract import Point, Seam
@@ -24,6 +24,7 @@ from flashrt_runtime.reason import Reason
 
 _GELUS = ("gelu_tanh", "gelu_erf")
 _ROUNDINGS = 16
+_AFTER = "the module around the pair does other work after it"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def find(view: View) -> Found:
     """vision_ffn seams, and what is nearly one."""
     found = Found()
     for pair in _pairs(view):
-        found.add(_judge(pair, view))
+        region = region_of(view, (pair.fc1.path, pair.fc2.path))
+        found.look(region, VISION_FFN, partial(_judge, pair, region, view))
     return found
 
 
@@ -65,24 +67,42 @@ def _pairs(view: View) -> Iterator[_Pair]:
             yield _Pair(a, b, fits)
 
 
-def _judge(pair: _Pair, view: View) -> Seam | NearMiss:
-    fc1, fc2 = pair.fc1, pair.fc2
-    region = region_of(view, (fc1.path, fc2.path))
+def _judge(pair: _Pair, region: str, view: View) -> Seam | NearMiss:
     objection = _objection(pair, region, view)
     if objection is not None:
         return NearMiss.of(region, VISION_FFN, *objection)
-    fits = _gelus(pair, region, view)
-    if len(fits) != 1:
-        names = " and ".join(pair.fits)
-        what = f"the observed numbers fit several activations: {names}"
-        return NearMiss.of(region, VISION_FFN, Reason.AMBIGUOUS, what)
-    if fits[0] not in _GELUS:
-        what = f"its activation is {fits[0]}, not {' or '.join(_GELUS)}"
-        return NearMiss.of(region, VISION_FFN, Reason.STRUCTURE, what)
-    around = _around(pair, region, view)
-    if isinstance(around, str):
-        return NearMiss.of(region, VISION_FFN, Reason.LAYOUT, around)
+    try:
+        seen = _probe(pair, region, view)
+    except Exception as error:  # a host's own code, on values that it did not choose
+        return unprobed(region, VISION_FFN, error)
+    fits, after = _fits(pair, region, seen), _after(pair, region, seen)
+    objection = _unlike(pair, fits, after)
+    around = _around(pair, region, view, after[0]) if objection is None else ""
+    if objection is None and isinstance(around, str):
+        objection = Reason.LAYOUT, around
+    if objection is not None or isinstance(around, str):
+        return NearMiss.of(region, VISION_FFN, *(objection or (Reason.LAYOUT, _AFTER)))
     return _seam(pair, region, fits[0], around)
+
+
+def _unlike(
+    pair: _Pair, fits: tuple[str, ...], after: list[tuple[str, bool]]
+) -> tuple[Reason, str] | None:
+    """Why what a copy did is not one GELU, and one thing at most after the pair."""
+    found: tuple[Reason, str] | None = None
+    if not fits:
+        found = (Reason.STRUCTURE, f"it is {' or '.join(pair.fits)} only where it was observed")
+    elif len(fits) > 1:
+        what = f"its numbers fit several activations: {' and '.join(fits)}"
+        found = (Reason.AMBIGUOUS, what)
+    elif fits[0] not in _GELUS:
+        what = f"its activation is {fits[0]}, not {' or '.join(_GELUS)}"
+        found = (Reason.STRUCTURE, what)
+    elif len(after) > 1:
+        found = (Reason.AMBIGUOUS, "several of its vectors may be the layer scale")
+    elif not after:
+        found = (Reason.LAYOUT, _AFTER)
+    return found
 
 
 def _objection(pair: _Pair, region: str, view: View) -> tuple[Reason, str] | None:
@@ -99,15 +119,28 @@ def _objection(pair: _Pair, region: str, view: View) -> tuple[Reason, str] | Non
     return None
 
 
-def _gelus(pair: _Pair, region: str, view: View) -> tuple[str, ...]:
-    """The activations that fit; where the observed numbers are too small, larger ones are made."""
-    if len(pair.fits) == 1:
-        return pair.fits
-    again = louder(view.model, region, pair.fc1.calls[0], (pair.fc1.path, pair.fc2.path))
-    if again is None or again[0].output is None or again[1].input is None:
-        return pair.fits
-    still = fitting([(again[0].output.kept, None, again[1].input.kept)])[0]
-    return tuple(name for name in pair.fits if name in still)
+def _probe(pair: _Pair, region: str, view: View) -> Again:
+    """A copy of the region in which both projections say chosen values. Raises what it raises."""
+    outer = view.seen.calls[region][0].input
+    assert outer is not None
+    device, cut = outer.kept.device, len(region) + 1
+    values = loud(pair.fc1.n, device)
+    return again(
+        view.model.get_submodule(region),
+        outer.shape,
+        {
+            pair.fc1.path[cut:]: (pair.fc1, values),
+            # as many rows, no two alike, and none of them a row of the input
+            pair.fc2.path[cut:]: (pair.fc2, rows_like(pair.fc2.n, device, len(values)).flip(1)),
+        },
+    )
+
+
+def _fits(pair: _Pair, region: str, seen: Again) -> tuple[str, ...]:
+    """The activations that fit what was observed, and in fp32 what the copy did."""
+    fc1, fc2 = (p.path[len(region) + 1 :] for p in (pair.fc1, pair.fc2))
+    triple = seen.said[fc1], None, seen.read[fc2]
+    return tuple(fitting([triple], whole=True, among=pair.fits)[0])
 
 
 @dataclass(frozen=True)
@@ -118,10 +151,10 @@ class _Around:
     weights: dict[str, str]
 
 
-def _around(pair: _Pair, region: str, view: View) -> _Around | str:
+def _around(pair: _Pair, region: str, view: View, after: tuple[str, bool]) -> _Around | str:
     """What the region does around the pair, the same in every call, or what is in the way."""
     seen = [
-        _before_and_after(outer, first, last, region, view)
+        _before_and_after(outer, first, last, view, after)
         for outer, first, last in zip(
             view.seen.calls[region], pair.fc1.calls, pair.fc2.calls, strict=True
         )
@@ -132,7 +165,7 @@ def _around(pair: _Pair, region: str, view: View) -> _Around | str:
 
 
 def _before_and_after(
-    outer: Call, first: Call, last: Call, region: str, view: View
+    outer: Call, first: Call, last: Call, view: View, after: tuple[str, bool]
 ) -> _Around | str:
     assert outer.input is not None
     variant = {"norm": "host", "residual": "host", "layer_scale": "none"}
@@ -146,10 +179,9 @@ def _before_and_after(
         variant |= norm.variant
         names = {"weight": "norm", "bias": "norm_bias"}
         weights |= {names[slot]: key for slot, key in norm.weights.items()}
-    after = _after(outer, last, region, view)
-    if after is None:
-        return "the module around the pair does other work after it"
     scale, adds = after
+    if not _follows(outer, last, view.model.get_parameter(scale) if scale else None, adds):
+        return _AFTER
     if adds:
         variant["residual"] = "add"
     if scale:
@@ -166,39 +198,46 @@ def _norm_between(outer: Call, first: Call, view: View) -> Norm | None:
     return None
 
 
-def _after(outer: Call, last: Call, region: str, view: View) -> tuple[str, bool] | None:
-    """The key of the layer scale (empty for none) and whether the input is added to the result."""
-    x, made, y = outer.input, last.output, outer.output
-    assert x is not None
-    if made is None or y is None:
-        return None
-    if y.alike(made):
-        return "", False
-    for key, scale in (("", None), *_vectors(region, made, view)):
-        scaled = made.kept if scale is None else made.kept * scale
-        for adds in (False, True):
-            if adds and x.shape != made.shape:
-                continue
-            if _close(y, scaled + x.kept if adds else scaled):
-                return key, adds
-    return None
+def _after(pair: _Pair, region: str, seen: Again) -> list[tuple[str, bool]]:
+    """Keys of the layer scale (empty for none) and whether the input is added, that fit a copy.
 
-
-def _vectors(region: str, made: Observed, view: View) -> list[tuple[str, torch.Tensor]]:
-    module = view.model.get_submodule(region)
-    return [
+    In it every vector was given values of its own, so vectors that are alike are told apart.
+    """
+    made, out = seen.said[pair.fc2.path[len(region) + 1 :]], seen.out
+    if not isinstance(out, torch.Tensor) or out.shape != made.shape:
+        return []
+    vectors = [
         (f"{region}.{name}", p.detach())
-        for name, p in module.named_parameters()
-        if tuple(p.shape) == (made.width,)
+        for name, p in seen.module.named_parameters()
+        if tuple(p.shape) == (made.shape[-1],)
     ]
+    found = []
+    for key, scale in (("", None), *vectors):
+        scaled = made if scale is None else made * scale
+        if _close(out, scaled):
+            found.append((key, False))
+        if seen.x.shape == made.shape and _close(out, scaled + seen.x):
+            found.append((key, True))
+    return found
 
 
-def _close(y: Observed, want: torch.Tensor) -> bool:
-    if y.kept.shape != want.shape:
+def _follows(outer: Call, last: Call, scale: torch.Tensor | None, adds: bool) -> bool:
+    """Whether the host's own rows say so too."""
+    x, made, y = outer.input, last.output, outer.output
+    if x is None or made is None or y is None or (adds and x.shape != made.shape):
+        return False
+    if scale is None and not adds:
+        return y.alike(made)
+    scaled = made.kept if scale is None else made.kept * scale
+    return _close(y.kept, scaled + x.kept if adds else scaled)
+
+
+def _close(y: torch.Tensor, want: torch.Tensor) -> bool:
+    if y.shape != want.shape:
         return False
     tolerance = _ROUNDINGS * torch.finfo(y.dtype).eps
     size = want.abs() + want.abs().amax() * 0.1
-    return bool(((y.kept - want).abs() <= tolerance * size).all())
+    return bool(((y - want).abs() <= tolerance * size).all())
 
 
 def _seam(pair: _Pair, region: str, activation: str, around: _Around) -> Seam:

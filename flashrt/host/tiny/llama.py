@@ -33,5 +33,8 @@ def build() -> TinyHost:
         forward=frozen(lambda: model(input_ids=tokens, use_cache=True)),
         binding="smollm2",
         source="transformers.LlamaForCausalLM",
-        note="kept: SmolLM2's epsilon, 64-wide heads, three queries a key, tied head; small: width, layers",
+        note=(
+            "kept: SmolLM2's epsilon, 64-wide heads, three queries a key, tied head; "
+            "small: width, layers"
+        ),
     )

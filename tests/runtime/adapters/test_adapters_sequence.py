@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as f
 
+from flashrt_runtime.adapters.plan import RopeCall, SequencePlan
 from flashrt_runtime.adapters.sequence import sequence_attention
-from flashrt_runtime.adapters.slots import plain_forward
+from flashrt_runtime.adapters.slots import GLOBAL, plain_forward
 from flashrt_runtime.reason import Reason, Refusal
 from flashrt_runtime.swap import attach
+
+
+def turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, -1)
+    return x * cos[..., None, :] + torch.cat((-second, first), -1) * sin[..., None, :]
+
+
+def rotate(q: Any, k: Any, cos: Any, sin: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return turn(q, cos, sin), turn(k, cos, sin)
+
+
+def rotate_heads_first(q: Any, k: Any, cos: Any, sin: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    out = rotate(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+    return out[0].transpose(1, 2), out[1].transpose(1, 2)
+
+
+class Attention(nn.Module):
+    """Four 8-wide heads, normed each (8) or as one row (32), turned before or after the axes."""
+
+    def __init__(self, width: int, heads_first: bool) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+        self.qn, self.kn = (nn.RMSNorm(width, eps=1e-6) for _ in range(2))
+        self.width, self.heads_first = width, heads_first
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        shape = (*x.shape[:2], 4, 8)
+        normed = (*x.shape[:2], -1, self.width)
+        q = self.qn(
+            self.q(x).view(normed).squeeze(2) if self.width == 32 else self.q(x).view(shape)
+        )
+        k = self.kn(
+            self.k(x).view(normed).squeeze(2) if self.width == 32 else self.k(x).view(shape)
+        )
+        q, k, v = q.view(shape), k.view(shape), self.v(x).view(shape).transpose(1, 2)
+        if self.heads_first:
+            q, k = rotate_heads_first(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+        else:
+            q, k = rotate(q, k, cos, sin)
+            q, k = q.transpose(1, 2), k.transpose(1, 2)
+        return self.o(
+            f.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
+
+
+class Host(nn.Module):
+    def __init__(self, width: int, heads_first: bool) -> None:
+        super().__init__()
+        self.a = Attention(width, heads_first)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        return self.a(x, cos, sin) + 0
 
 
 def body_of(seen: Any, core: Any, **named: Any) -> tuple[str, Any]:
@@ -122,3 +178,40 @@ def test_the_host_and_its_file_are_unchanged(observed: Any, core: Any) -> None:
     assert (dict(host.__dict__), scope["apply_rotary_pos_emb"]) == before
     assert list(body.parameters()) == []
     assert body.state_dict() == {}
+
+
+@pytest.mark.parametrize("heads_first", [False, True])
+@pytest.mark.parametrize("width", [8, 32])
+def test_a_declined_call_is_the_hosts_whatever_its_norms_span(
+    width: int, heads_first: bool
+) -> None:
+    torch.manual_seed(0)
+    host = Host(width, heads_first).eval().requires_grad_(False)
+    angles = torch.rand(1, 6, 4).repeat(1, 1, 2)
+    x, cos, sin = torch.randn(1, 6, 32), angles.cos(), angles.sin()
+    name = "rotate_heads_first" if heads_first else "rotate"
+    rope = RopeCall(name, GLOBAL, "q", "k", "cos", "sin", heads_first)
+    body = sequence_attention(host.a, dict, SequencePlan("qn", "kn", "v", rope))
+    assert torch.equal(body(x, cos[0], sin[0]), host.a(x, cos, sin))
+    assert body.account.declined == 1
+    assert "not [B or 1, T, R]" in body.account.last.detail
+
+
+def test_a_copy_of_a_body_is_the_hosts_module_with_its_own_weights(
+    observed: Any, core: Any
+) -> None:
+    path, body = body_of(observed("qwen3"), core)
+    holder = nn.ModuleDict({"a": body})
+    again = copy.deepcopy(holder)["a"]
+    assert type(again) is type(body.host)
+    again.q_proj.weight.zero_()
+    assert bool(body.host.q_proj.weight.any()), path
+
+
+def test_a_body_refuses_another_dtype(observed: Any, core: Any) -> None:
+    _, body = body_of(observed("qwen3"), core)
+    before = body.host.q_proj.weight.dtype
+    with pytest.raises(Refusal, match="cannot change") as refused:
+        nn.ModuleDict({"a": body}).double()
+    assert refused.value.reason is Reason.MIGRATION
+    assert body.host.q_proj.weight.dtype is before

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.host.discovery.attention.heads import layouts, made
 from flashrt.host.discovery.attention.norms import RmsNorm
-from flashrt.host.discovery.attention.rotation import Tables, neighbours, pairs, turns
+from flashrt.host.discovery.attention.rotation import Tables, neighbours, pairs, turns, visible
 from flashrt.host.discovery.attention.tap import Attended
 from flashrt_runtime.reason import Because, Reason
 
@@ -63,7 +63,10 @@ def rotated_from(
     for norm, before, after in readings(norms, attended, name, positions):
         for tables in pairs(given, positions, before.shape[3]):
             if turns(before, after, tables):
-                return Rotated(norm, before, after, tables)
+                if visible(before, after):
+                    return Rotated(norm, before, after, tables)
+                what = f"the tables turn nothing of its {name} here, so how they do was not seen"
+                nearly = Because(Reason.AMBIGUOUS, what)
         nearly = nearly or _nearly(name, before, after)
     return nearly
 

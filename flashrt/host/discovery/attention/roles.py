@@ -13,40 +13,41 @@ from flashrt.host.discovery.attention.tap import Attended, Child, Site
 if TYPE_CHECKING:
     import torch
 
+Modules = Sequence["torch.nn.Module"]
+
 _POSITIONS = 4
 _HOPS = 2  # a norm, and one more module that only hands on
 
 
-def roles(sites: Sequence[Site], paths: Sequence[str]) -> tuple[str, ...] | None:
-    """The paths of q, k and v, in this order, or ``None`` where that was not seen or is not sure.
+def roles(sites: Sequence[Site], modules: Modules) -> tuple[int, ...] | None:
+    """Which of three modules are q, k and v, or ``None`` where that was not seen or is not sure.
 
     A projection reaches an argument of an attention call when, at every position looked at, the
     inner products between its heads are those of the argument's heads but for one factor. Norms
     in between are followed; a rotation of any kind keeps inner products.
     """
-    found: set[tuple[str, ...]] = set()
+    found: set[tuple[int, ...]] = set()
     for site in sites:
-        made = _made(site, paths)
-        if made is None:
-            continue
         for attended in site.attended:
-            found |= set(_fitting(attended, paths, made))
+            made = _made(site, modules, attended)
+            found |= set(_fitting(attended, made)) if made else set()
     return found.pop() if len(found) == 1 else None
 
 
-def _made(site: Site, paths: Sequence[str]) -> list[list[torch.Tensor]] | None:
-    """What each path put out in this call or one around it, and what was made of that."""
+def _made(site: Site, modules: Modules, attended: Attended) -> list[list[torch.Tensor]] | None:
+    """What each module put out in this call or one around it, and what was made of that."""
     children: list[Child] = []
     for frame in site.frames():
         children += frame.children
-        by_path = {child.path: child for child in frame.children if child.path in paths}
-        if len(by_path) == len(paths):
-            return [list(_onward(by_path[path], children)) for path in paths]
+        own = {child.module: child for child in frame.children if child.module in modules}
+        if len(own) == len(modules):
+            return [list(_onward(own[module], children, attended)) for module in modules]
     return None
 
 
-def _onward(child: Child, children: Sequence[Child]) -> Iterator[torch.Tensor]:
+def _onward(child: Child, children: Sequence[Child], attended: Attended) -> Iterator[torch.Tensor]:
     made = [child.output.tensor] if child.output is not None else []
+    made += [half for whole in made for half in _halves(whole, attended)]
     yield from made
     for _ in range(_HOPS):
         made = [
@@ -56,6 +57,14 @@ def _onward(child: Child, children: Sequence[Child]) -> Iterator[torch.Tensor]:
             if any(_holds(other.input.tensor, tensor) for tensor in made)
         ]
         yield from made
+
+
+def _halves(whole: torch.Tensor, attended: Attended) -> tuple[torch.Tensor, ...]:
+    """The two parts of every head, where each has twice the size of one that attends: a gate's."""
+    heads, size = attended.call.query.shape[-3], attended.call.query.shape[-1]
+    if whole.dim() != 3 or whole.shape[-1] != 2 * heads * size:
+        return ()
+    return whole.unflatten(-1, (heads, 2 * size)).split(size, dim=-1)
 
 
 def _holds(read: torch.Tensor, tensor: torch.Tensor) -> bool:
@@ -85,8 +94,8 @@ class _Heads:
 
 
 def _fitting(
-    attended: Attended, paths: Sequence[str], made: Sequence[Sequence[torch.Tensor]]
-) -> Iterator[tuple[str, ...]]:
+    attended: Attended, made: Sequence[Sequence[torch.Tensor]]
+) -> Iterator[tuple[int, ...]]:
     call = attended.call
     if not call.query.dim() == call.key.dim() == call.value.dim() or call.query.dim() not in (3, 4):
         return
@@ -97,39 +106,44 @@ def _fitting(
     ]
     for order in permutations(range(3)):
         if all(reach[i][one] for i, one in enumerate(order)):
-            yield tuple(paths[one] for one in order)
+            yield order
 
 
 def _reaches(source: torch.Tensor, to: torch.Tensor, *, repeated: bool) -> bool:
-    """Whether ``source`` became ``to`` [B, H, T, D], with each head ``repeated`` at most."""
+    """Whether ``source`` became ``to`` [B, H, T, D]; with its heads ``repeated``, at most."""
     batch, heads, positions, size = to.shape
-    own = _split(source, batch, size, heads)
-    if own is None or own.shape[1] > positions or heads % own.shape[2]:
-        return False
-    if own.shape[2] != heads and not repeated:
-        return False
-    times, count = heads // own.shape[2], own.shape[1]
+    return any(
+        _reads_as(own, to, source.dtype)
+        for own in _readings(source, batch, size)
+        if own.shape[1] <= positions and heads % own.shape[2] == 0
+        if repeated or own.shape[2] == heads
+    )
+
+
+def _reads_as(own: torch.Tensor, to: torch.Tensor, dtype: torch.dtype) -> bool:
+    times, count = to.shape[1] // own.shape[2], own.shape[1]
     at = sorted({*range(0, count, max(1, count // _POSITIONS)), count - 1})
     mine = _Heads(own[:, at])
-    for first in dict.fromkeys((positions - count, 0)):  # after what a cache held, or before
+    for first in dict.fromkeys((to.shape[2] - count, 0)):  # after what a cache held, or before
         whole = to.transpose(1, 2)[:, [first + i for i in at]]
         ways = (whole,) if times == 1 else (whole[:, :, ::times], whole[:, :, : own.shape[2]])
-        if any(_alike(mine, _Heads(way), source.dtype) for way in ways):
+        if any(_alike(mine, _Heads(way), dtype) for way in ways):
             return True
     return False
 
 
-def _split(source: torch.Tensor, batch: int, size: int, heads: int) -> torch.Tensor | None:
-    """[B, T, H, D] of what a projection or a norm of heads put out, or ``None``."""
-    if not source.is_floating_point() or not source.numel() or source.numel() % (batch * size):
-        return None
-    if source.dim() == 4 and source.shape[-1] == size and source.shape[0] == batch:
-        swap = source.shape[1] != heads and heads % source.shape[2] == 0
-        return source if swap or source.shape[2] == heads else source.transpose(1, 2)
-    width = source.shape[-1]
-    if source.dim() in (2, 3) and width % size == 0:
-        return source.reshape(batch, -1, width // size, size)
-    return None
+def _readings(source: torch.Tensor, batch: int, size: int) -> Iterator[torch.Tensor]:
+    """What a projection or a norm of heads put out as [B, T, H, D], in every way that fits."""
+    if not source.is_floating_point() or not source.numel():
+        return
+    width, rank = source.shape[-1], source.dim()
+    if rank in (2, 3) and width % size == 0 and source.numel() % (batch * width) == 0:
+        yield source.reshape(batch, -1, width // size, size)
+    if width == size and rank == 3 and batch == 1:
+        yield source[None]
+    if width == size and rank == 4 and source.shape[0] == batch:
+        yield source
+        yield source.transpose(1, 2)
 
 
 def _alike(mine: _Heads, other: _Heads, dtype: torch.dtype) -> bool:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 
-_POSITIONS = 8
+_FACTOR = 0.004
+_LAST = 8
 
 
 @dataclass(frozen=True)
@@ -82,28 +83,45 @@ def pairs(given: Mapping[str, Any], positions: int, width: int) -> Iterator[Tabl
 
 
 def rotated(x: torch.Tensor, tables: Tables) -> torch.Tensor:
-    """Rotate-half over the first R of D, in double; x is [B, T, H, D]."""
+    """Rotate-half over the first R of D, in float32 at least; x is [B, T, H, D]."""
     import torch
 
-    wide, width = x.double(), tables.width
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    width = tables.width
     part, rest = wide[..., :width], wide[..., width:]
     low, high = part.chunk(2, dim=-1)
-    cos, sin = tables.cos.double().unsqueeze(2), tables.sin.double().unsqueeze(2)
+    cos, sin = (t.to(wide.dtype).unsqueeze(2) for t in (tables.cos, tables.sin))
     return torch.cat((part * cos + torch.cat((-high, low), dim=-1) * sin, rest), dim=-1)
 
 
 def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables) -> bool:
-    """Whether ``after`` is ``before`` rotated by these tables; both [B, T, H, D].
+    """Whether ``after`` is ``before`` rotated by these tables; both [B, T, H, D], all of it.
 
-    Looked at are positions spread evenly over all, at least eight where there are so many.
+    Besides each element, to a few roundings, the size of the whole: a factor does not round.
     """
     if before.shape != after.shape or tables.cos.shape[0] not in (1, before.shape[0]):
         return False
-    step = max(1, before.shape[1] // _POSITIONS)
-    before, after = before[:, ::step], after[:, ::step]
-    few = Tables(tables.cos[:, ::step], tables.sin[:, ::step], tables.at)
-    want = rotated(before, few)
-    return agree(after.double(), want, after.dtype, float(before.abs().mean()))
+    if tables.cos.shape[1] != before.shape[1]:
+        return False
+    want = rotated(before, tables)
+    made = after.to(want.dtype)
+    if not agree(made, want, after.dtype, float(before.abs().mean())):
+        return False
+    factor = float((made * want).sum() / want.square().sum())
+    return abs(factor - 1) <= min(32 * _rounding(after.dtype), _FACTOR)
+
+
+def visible(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether a rotation moved anything: tables of angle 0 turn by halves as by neighbours."""
+    before, after = before[:, -_LAST:], after[:, -_LAST:]  # the later, the further
+    bound = float(before.abs().mean())
+    return not agree(after.double(), before.double(), after.dtype, bound)
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    import torch
+
+    return float(torch.finfo(dtype).eps)
 
 
 def neighbours(before: torch.Tensor, after: torch.Tensor) -> bool:

@@ -82,6 +82,9 @@ def seam(path: str, found: Trio, rest: str = "qk_norm_rope") -> Seam | Because:
     size, width = q.before.shape[3], q.tables.width
     wide = q.norm.width != size
     both = [fit for fit in q.norm.fits if fit in k.norm.fits]
+    if not q.norm.fits or not k.norm.fits or len(both) > 1:
+        shown = ", ".join(f"{eps:g}" for _, eps in both) or "none of those tried"
+        return Because(Reason.AMBIGUOUS, f"the eps of its norms cannot be told (fits: {shown})")
     if not both or wide != (k.norm.width != size):
         return Because(Reason.STRUCTURE, "q and k are normed in different ways")
     if size % 2 or size > _MOST:

@@ -1,0 +1,83 @@
+"""Attention windows that a host declares: a frame shorter than one does not show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashrt.host.discovery.attention.tap import Site
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.reason import Because, Reason
+
+_NAMES = re.compile(r"(^|_)(window(_size|_length)?|(attention|attn)_chunk_size)$")
+
+
+@dataclass(frozen=True)
+class Window:
+    """``size`` is in tokens, ``name`` what declares it."""
+
+    name: str
+    size: int
+
+
+def declared(site: Site) -> Window | None:
+    """The window of one attending call's module, of a call around it, or of their config.
+
+    What a module says of itself, ``None`` included, comes before what a config says of all.
+    """
+    for frame in site.frames():
+        said = dict(_named(vars(frame.module)))
+        if said:
+            return _largest(said)
+    for frame in site.frames():
+        config = getattr(frame.module, "config", None)
+        held = config if isinstance(config, Mapping) else getattr(config, "__dict__", None)
+        if held:
+            return _of_config(held, site)
+    return None
+
+
+def _named(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in held.items():
+        if isinstance(name, str) and _NAMES.search(name):
+            yield name, value
+
+
+def _of_config(held: Mapping[str, Any], site: Site) -> Window | None:
+    found = _largest(dict(_named(held)))
+    if found is None or held.get("use_sliding_window") is False:
+        return None
+    most = held.get("max_position_embeddings")
+    if isinstance(most, int) and most <= found.size:
+        return None  # no sequence is longer
+    kinds = held.get("layer_types")
+    numbers = (vars(frame.module).get("layer_idx") for frame in site.frames())
+    at = next((i for i in numbers if isinstance(i, int)), -1)
+    if isinstance(kinds, (list, tuple)) and 0 <= at < len(kinds) and "full" in str(kinds[at]):
+        return None
+    return found
+
+
+def unseen(sites: Sequence[Site], seams: Sequence[Seam]) -> tuple[Because, ...]:
+    """Notes on seams of causal attention whose window no call of the frame was long enough for."""
+    causal = {s.members["self"]: s.id for s in seams if s.variant.get("mask") == "causal"}
+    notes: dict[str, Because] = {}
+    for site in sites:
+        window = declared(site) if site.attended and site.path in causal else None
+        if window is not None:
+            what = f"a window of {window.size} tokens ({window.name}) did not show in this frame"
+            seam = causal[site.path]
+            notes.setdefault(seam, Because(Reason.STRUCTURE, what, seam))
+    return tuple(notes.values())
+
+
+def _largest(said: Mapping[str, Any]) -> Window | None:
+    sizes = [
+        Window(name, one)
+        for name, value in said.items()
+        for one in (value if isinstance(value, (tuple, list)) else (value,))
+        if isinstance(one, int) and not isinstance(one, bool) and one > 0
+    ]
+    return max(sizes, key=lambda window: window.size, default=None)
