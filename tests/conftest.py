@@ -40,6 +40,7 @@ def build_llama(**changes: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     settings = {
         "vocab_size": 128,
+        "rms_norm_eps": 1e-5,  # the epsilon that the packaged binding of the family says
         "hidden_size": 64,
         "intermediate_size": 96,
         "num_hidden_layers": 2,
