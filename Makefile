@@ -27,7 +27,7 @@ setup: $(READY) $(CORPUS)  ## .venv with everything, the host's weights and the 
 # torch comes first and alone: asked for later, with a range, it could be replaced by another build.
 $(READY): pyproject.toml setup.py requirements/constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; set PYTHON=/path/to/it" >&2; exit 2; }
-	@echo "setting up $(VENV) with $(PYTHON): about three minutes and 2.5 GB, once"
+	@echo "setting up $(VENV) with $(PYTHON): three to six minutes and 3.5 GB, once"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PINNED) torch==2.13.0
 	$(PINNED) setuptools

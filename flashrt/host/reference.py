@@ -56,6 +56,13 @@ def parse(text: str) -> HostReference:
     if text in PACKAGED:
         return PackagedHost(text)
     kind, colon, rest = text.partition(":")
+    if kind == "tiny" and rest:
+        raise Refusal(
+            Reason.HOST,
+            "a tiny host has random weights and no checkpoint, so it is not loaded here",
+            subject=text,
+            do=f"`flashrt discover` and `calibrate` take it; in Python, host.tiny.build({rest!r})",
+        )
     if kind != "transformers" or not colon or not rest:
         raise Refusal(
             Reason.HOST,

@@ -101,7 +101,7 @@ def test_a_layer_is_found_as_a_whole(llama: Build) -> None:
     assert second.dims == {"D": 64, "F": 96, "Hq": 4, "Hkv": 2, "G": 2, "Dh": 16, "R": 16}
     assert first.variant == {
         "norm": "rms_direct",
-        "eps": "1e-06",
+        "eps": "1e-05",
         "qk_norm": "none",
         "head_dim": "16",
         "bias": "none",

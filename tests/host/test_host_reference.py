@@ -79,3 +79,9 @@ def test_a_cached_commit_is_used_without_a_connection(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", local)
     assert fetch(HubHost("org/name", COMMIT)) == tmp_path
     assert asked == [("org/name", COMMIT, True)]
+
+
+def test_a_tiny_host_is_not_loaded_and_the_refusal_says_who_takes_it() -> None:
+    with pytest.raises(Refusal, match=r"host\.tiny\.build\('qwen3'\)") as caught:
+        parse("tiny:qwen3")
+    assert caught.value.reason is Reason.HOST

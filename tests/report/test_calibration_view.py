@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from flashrt.calibration.table import FORMAT
 from flashrt.document.canonical import sha256
 from flashrt.document.problem import InputError
 from flashrt.report.calibration_figures import clipped, detailed, said, shorten
@@ -104,7 +105,7 @@ def test_a_range_that_is_not_the_tables_is_refused(calibration: Receipt) -> None
 def test_a_table_of_another_shape_is_refused(calibration: Receipt) -> None:
     body, table = copy.deepcopy(calibration[0]), calibration[1]
     tensors = {name: np.ascontiguousarray(t[:-1]) for name, t in load(table).items()}
-    short = save(tensors)
+    short = save(tensors, metadata={"format": FORMAT})
     body["table"] = sha256(short)
     with pytest.raises(InputError, match="shape"):
         view(body, short)
