@@ -83,7 +83,8 @@ class Meter:
         self._slots = Slots()
         self._lock = RLock()  # a host may run its branches in threads
         count = len(self._places)
-        self._shape: list[Any] = [None] * count  # of the last call
+        # The shape of a place's last call, where nothing but its amax is wanted.
+        self._shape: list[Any] = [None] * count
         self._shapes: list[dict[tuple[int, ...], str]] = [{} for _ in range(count)]
         self._calls = np.zeros(count, dtype=np.int64)
         self.use(None)
@@ -93,11 +94,12 @@ class Meter:
         import numpy as np
 
         self._mask = mask if mask is not None and mask.excludes else None
+        if self._mask is not None:
+            self._shape = [None] * len(self._places)
         self._amax = np.zeros(len(self._places), dtype=np.float32)
         self._seen = np.zeros(len(self._places), dtype=bool)
         self._broken: int | None = None
-        self._called: list[int] = []  # the place of every call …
-        self._which: list[int] = []  # … and the slot that has its amax
+        self._called: list[int] = []  # the place of every slot
         self._masked = False
         self._refused: Refusal | None = None
         self._unmasked: set[int] = set()
@@ -106,6 +108,12 @@ class Meter:
 
     def _see(self, place: int, tensor: torch.Tensor) -> None:
         with self._lock:
+            shape = self._shape[place]
+            if shape is not None and self._slots.put_alike(tensor):
+                self._called.append(place)
+                if tensor.shape != shape:
+                    self._note(place, tensor)
+                return
             try:
                 self._measure(place, tensor)
             except Refusal as refusal:  # the host would swallow it, or a thread of the host
@@ -122,14 +130,16 @@ class Meter:
             self._flush()
         self._slots.put(rows)
         self._called.append(place)
-        self._which.append(self._slots.count - 1)
-        if tensor.shape != self._shape[place]:
-            self._shape[place] = tensor.shape
-            self._shapes[place].setdefault(tuple(tensor.shape), str(tensor.dtype))
+        self._note(place, tensor)
         if self._mask is not None and rows is tensor:
             self._unmasked.add(place)
         if place in self._vectors.wanted:
             self._vectors.see(place, rows, self._places[place][0])
+
+    def _note(self, place: int, tensor: torch.Tensor) -> None:
+        self._shapes[place].setdefault(tuple(tensor.shape), str(tensor.dtype))
+        if self._mask is None and place not in self._vectors.wanted:
+            self._shape[place] = tensor.shape
 
     def _counted(self, tensor: torch.Tensor) -> torch.Tensor:
         """The rows that count; the tensor itself where the mask does not fit."""
@@ -183,15 +193,16 @@ class Meter:
         if not self._called:
             return
         called = np.array(self._called)
-        values = self._slots.read()[np.array(self._which)]
-        broken = np.flatnonzero(~np.isfinite(values))
-        if broken.size and self._broken is None:
-            self._broken = int(called[broken[0]])
-        with np.errstate(invalid="ignore"):  # NaN is reported, and ends the run
+        values = self._slots.read()
+        if not np.isfinite(values.max()):  # no amax is below zero
+            if self._broken is None:
+                self._broken = int(called[np.flatnonzero(~np.isfinite(values))[0]])
+        else:  # what is broken is reported, and ends the run
             np.maximum.at(self._amax, called, values)
-        self._seen[called] = True
-        self._calls += np.bincount(called, minlength=len(self._places))
-        self._called, self._which = [], []
+        calls = np.bincount(called, minlength=len(self._places))
+        self._seen |= calls > 0
+        self._calls += calls
+        self._called = []
 
     def take(self) -> Taken:
         """What one frame gave, and start the next, without a mask.

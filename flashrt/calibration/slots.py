@@ -20,18 +20,25 @@ class _Pool:
         self.dtype, self.device = dtype, device
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._blocks: list[torch.Tensor] = []
+        self._shared: numpy.ndarray | None = None  # the last block, where its memory is the host's
 
     def grow(self, count: int) -> None:
         import torch
 
         while len(self.pairs) < count:
             block = torch.zeros((2, _MORE), dtype=self.dtype, device=self.device)
+            if self.dtype is torch.float32 and block.is_cpu:
+                self._shared = block.numpy()  # read many times a second: numpy asks for less
             self._blocks.append(block)
             self.pairs += zip(block[0].unbind(), block[1].unbind(), strict=True)
 
     def read(self, start: int, stop: int) -> numpy.ndarray:
+        import numpy as np
         import torch
 
+        if len(self._blocks) == 1 and self._shared is not None:
+            low, high = self._shared[:, start:stop]
+            return np.maximum(-low, high)
         low, high = torch.cat(self._blocks, dim=1)[:, start:stop]
         return torch.maximum(-low, high).float().cpu().numpy()
 
@@ -52,23 +59,25 @@ class Slots:
         self._runs: list[tuple[int, _Pool]] = []
         self.count = 0
 
+    def put_alike(self, tensor: torch.Tensor) -> bool:
+        """Measure a tensor if it can be measured as the last one was; else do nothing, ``False``.
+
+        The kernel itself refuses another dtype, device or layout, an empty tensor, and one that
+        wants a gradient: asking it costs less than asking the tensor.
+        """
+        try:
+            self._aminmax(tensor, out=self._pairs[self.count])
+        except (RuntimeError, IndexError):
+            return False
+        self.count += 1
+        return True
+
     def put(self, tensor: torch.Tensor) -> None:
         """Measure one more tensor, not empty, floating point."""
-        pool, count = self._pool, self.count
-        if (
-            pool is None
-            or count == len(self._pairs)
-            or tensor.dtype is not pool.dtype
-            or tensor.device != pool.device
-        ):
-            self._turn(tensor)
-        try:
-            self._aminmax(tensor, out=self._pairs[count])
-        except RuntimeError:
-            if not tensor.requires_grad:
-                raise
-            self._aminmax(tensor.detach(), out=self._pairs[count])  # the host enabled gradients
-        self.count = count + 1
+        self._turn(tensor)
+        # The host may have enabled gradients, which an ``out=`` does not support.
+        self._aminmax(tensor.detach(), out=self._pairs[self.count])
+        self.count += 1
 
     def _turn(self, tensor: torch.Tensor) -> None:
         import torch

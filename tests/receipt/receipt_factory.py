@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from flashrt.gate.integrity import REQUIRED
 from flashrt.gate.thresholds import SpecGates, Thresholds, declare
 from flashrt.race.measure import race
 from flashrt.race.null import null_race
@@ -104,6 +105,11 @@ def evidence(
                 "race": series(20 + p, ratio, gate, noise),
                 "setup_s": {"host": 50.5, "treated": 61.25},
                 "machine": {"load_before": 0.25},
+                "outside_s": {
+                    "bind": 0.85,
+                    "pre_hooks": {"host": 0.065, "treated": 0.013},
+                    "host_overhead": 0.48,
+                },
             }
             for p in every
         ],
@@ -111,6 +117,9 @@ def evidence(
         "rollback": [{"process": p, "digests": [digest("out")] * 2} for p in every],
         "poison": [
             {"process": p, "outputs_rewritten": True, "inputs_honoured": True} for p in every
+        ],
+        "integrity": [
+            {"process": p, "looked_for": sorted(REQUIRED), "findings": []} for p in every
         ],
         "resources": {"weight_bytes_host": 1000, "weight_bytes_treated": 260},
         "cost": {
