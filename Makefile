@@ -89,6 +89,7 @@ bench: setup $(BENCH)/ready  ## the figures, medians with spread, arms interleav
 	$(BIN)/python benchmarks/discover.py
 	$(BIN)/python benchmarks/calibration_overhead.py
 	$(BIN)/python benchmarks/reduction_memory.py
+	$(BIN)/python benchmarks/lab_engine.py
 	$(BIN)/python benchmarks/race_power.py --runs 200
 	$(BENCH)/bin/python benchmarks/amax.py
 	$(BENCH)/bin/python benchmarks/tokens_per_second.py

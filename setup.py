@@ -30,5 +30,5 @@ def packages() -> dict[str, str]:
 setup(
     packages=sorted(packages()),
     package_dir=packages(),
-    package_data={"": ["*.yaml", "*.json", "*.lock", "py.typed"]},
+    package_data={"": ["*.yaml", "*.json", "*.lock", "*.safetensors", "py.typed"]},
 )

@@ -21,7 +21,7 @@ def calibrate(
     host: Annotated[
         str,
         typer.Option(
-            help="smollm2, transformers:FOLDER, transformers:ORG/NAME@COMMIT or tiny:NAME."
+            help="smollm2, tiny_gpt, transformers:FOLDER, transformers:ORG/NAME@COMMIT, tiny:NAME."
         ),
     ] = "smollm2",
     frames: Annotated[

@@ -58,7 +58,7 @@ def discover(
     host: Annotated[
         str,
         typer.Option(
-            help="smollm2, tiny:NAME, transformers:FOLDER or transformers:ORG/NAME@COMMIT."
+            help="smollm2, tiny_gpt, tiny:NAME, transformers:FOLDER, transformers:ORG/NAME@COMMIT."
         ),
     ] = "smollm2",
     prove: Annotated[

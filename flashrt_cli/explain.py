@@ -84,6 +84,13 @@ def _published(release: Path) -> list[dict[str, Any]]:
     return [read_json(release / "receipts" / f"{hex_of(r['receipt'])}.json") for r in routes]
 
 
+def _units(considered: Sequence[Considered]) -> list[str]:
+    """The chains of the receipts that answer, else of those that came nearest."""
+    best = [c for c in considered if c.serves]
+    best = best or [c for c in considered if c.matched == considered[0].matched]
+    return [line for one in best for line in one.told()]
+
+
 def _title(considered: Sequence[Considered]) -> str:
     answer = next((c for c in considered if c.serves), None)
     if answer is not None:
@@ -103,7 +110,8 @@ def explain(
         str | None,
         typer.Argument(
             metavar="CELL|REASON",
-            help="A cell: its digest, a receipt's, or SCHEME@PHASE[:ROWS]; or a reason (FRT004).",
+            help="A cell: its digest, a receipt's, or SCHEME[+chains]@PHASE[:ROWS][/FORM]; "
+            "or a reason (FRT004).",
         ),
     ] = None,
     *,
@@ -144,11 +152,12 @@ def explain(
     revoked = opened.revoked() if release is None else ()
     considered = consider(receipts, facts, open_verifier() if release is None else None, revoked)
     answered = any(c.serves for c in considered)
+    unknown = not answered and release is None
     emit(
         Output(
             title=_title(considered),
             tables=[table(considered)] if considered else [],
-            lines=_unmeasured(tried) if not answered and release is None else [],
+            lines=[*_units(considered), *(_unmeasured(tried) if unknown else [])],
             data={"answers": answered, "considered": [c.record() for c in considered]},
         ),
         fmt,

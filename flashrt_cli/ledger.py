@@ -19,15 +19,36 @@ from flashrt_cli.output import (
     problem_of,
 )
 
+DEFAULT_LEDGER = Path(".flashrt/ledger.jsonl")
+
 
 def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger file (JSON Lines).")] = Path(
-        ".flashrt/ledger.jsonl"
-    ),
+    path: Annotated[Path, typer.Argument(help="A ledger file (JSON Lines).")] = DEFAULT_LEDGER,
+    execution: Annotated[
+        str | None,
+        typer.Option(
+            "--execution",
+            metavar="EXEC",
+            help="An execution of the lab, by file or digest: positions reused, recomputed, moved.",
+        ),
+    ] = None,
     fmt: FormatOption = None,
 ) -> None:
     """Say what ran, how often, and what fell back."""
-    from flashrt.report.ledger_file import judge, read_ledger, seam_table, stage_table
+    if execution is not None:
+        from flashrt_cli.lab_ledger import account
+
+        if path != DEFAULT_LEDGER:
+            raise typer.BadParameter("a ledger file and --execution are two questions: ask one")
+        emit(account(execution), fmt)
+        return
+    from flashrt.report.ledger_file import (
+        adapter_table,
+        judge,
+        read_ledger,
+        seam_table,
+        stage_table,
+    )
     from flashrt_runtime.reason import Because, Reason
 
     runs = read_ledger(path)
@@ -48,7 +69,7 @@ def ledger(
             f"run {index}",
         )
         for index, run in enumerate(runs, start=1)
-        for line, seam in run.seams
+        for line, seam in (*run.seams, *run.adapters)
     ]
     cases += [
         Case(f"run at line {run.line}", Outcome.NOT_MEASURED, "the host ran, no route fitted")
@@ -64,7 +85,11 @@ def ledger(
     emit(
         Output(
             title=str(path),
-            tables=[t for t in (seam_table(runs), stage_table(runs)) if t.rows],
+            tables=[
+                made
+                for made in (seam_table(runs), adapter_table(runs), stage_table(runs))
+                if made.rows
+            ],
             lines=lines,
             data={
                 "clean": clean,
@@ -72,6 +97,7 @@ def ledger(
                     {
                         **run.record,
                         "seams": [seam for _, seam in run.seams],
+                        "adapters": [adapter for _, adapter in run.adapters],
                         "stages": [stage for _, stage in run.stages],
                     }
                     for run in runs

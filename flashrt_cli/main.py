@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write a page from receipts.",
     "publish-receipts": "Build a signed release from verified receipts.",
     "keys": "Make and show signing keys.",
+    "lab": "Execute a small model in exact virtual time, and keep all evidence.",
     "init": "Start a new structure, binding or impl from a template.",
     "schema": "Print a JSON Schema that flashrt validates with.",
 }

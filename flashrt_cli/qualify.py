@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 Cells = Annotated[
     list[str] | None,
-    typer.Option("--cell", help="SCHEME@PHASE[:ROWS]; may be repeated. Overrides --matrix."),
+    typer.Option(
+        "--cell",
+        help="SCHEME[+chains]@PHASE[:ROWS][/FORM]; may be repeated. Overrides --matrix.",
+    ),
 ]
 Floors = Annotated[
     list[str] | None,
@@ -31,7 +34,9 @@ Expect = Annotated[
 
 def qualify(
     *,
-    host: Annotated[str, typer.Option(help="smollm2 or transformers:PATH_OR_ID.")] = "smollm2",
+    host: Annotated[
+        str, typer.Option(help="smollm2, tiny_gpt or transformers:PATH_OR_ID.")
+    ] = "smollm2",
     frames: Annotated[str, typer.Option(help="brown or text:FOLDER.")] = "brown",
     device: Annotated[str, typer.Option(help="cpu, or sm80 to sm120.")] = "cpu",
     matrix: Annotated[str, typer.Option(help="Which cells: main or all.")] = "main",
@@ -61,6 +66,7 @@ def qualify(
     fmt: FormatOption = None,
 ) -> None:
     """Race and gate cells against the host, and write their receipts."""
+    from flashrt.gate.thresholds import require_stated
     from flashrt.qualify.expectation import parse_expectations, parse_floors
     from flashrt.qualify.prepare import prepare
     from flashrt.qualify.request import Budget
@@ -80,6 +86,7 @@ def qualify(
         positions=positions,
         threads=threads,
     )
+    require_stated(margin, floors, processes)
     stated = Stated(margin, floors, ("flashrt", "qualify", *(r.text for r in requests)))
     with reporting() as tell:
         ready = prepare(

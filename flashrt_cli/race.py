@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 def race(
     *,
     cell: Annotated[
-        str, typer.Option("--cell", help="SCHEME@PHASE[:ROWS].")
+        str, typer.Option("--cell", help="SCHEME[+chains]@PHASE[:ROWS][/FORM].")
     ] = "fp16_weight@decode",
     host: Annotated[
         str | None,
-        typer.Option(help="smollm2 (default) or transformers:PATH_OR_ID; matmul with --null."),
+        typer.Option(
+            help="smollm2 (default), tiny_gpt or transformers:PATH_OR_ID; matmul with --null."
+        ),
     ] = None,
     frames: Annotated[str, typer.Option(help="brown or text:FOLDER.")] = "brown",
     context: Annotated[int, typer.Option(help="Length of the static cache, in tokens.")] = 256,
@@ -77,7 +79,7 @@ def _study(
     host: str, request: CellRequest, budget: Budget, *, races: int, margin: float, seed: int
 ) -> NullStudy:
     """A/A races of the host's captured step under the rule of a first attempt at one cell."""
-    from flashrt.gate.thresholds import ALPHA
+    from flashrt.gate.thresholds import ALPHA, PROCESSES, require_stated
     from flashrt.qualify.null_arm import null_arm
     from flashrt.race.clock import MachineClock
     from flashrt.race.decision import PastMargin, alpha_of_attempt
@@ -86,6 +88,7 @@ def _study(
     from flashrt.race.study import null_study
     from flashrt_cli.progress import reporting
 
+    require_stated(margin, None, PROCESSES)
     rule = Rule(PastMargin(margin), alpha_of_attempt(ALPHA, 1), budget_s=budget.seconds)
     with reporting() as tell:
         arm = null_arm(host, request, budget.threads, seed)

@@ -246,18 +246,21 @@ def make_swap(
     return Swap(seam, bound, contract, impl["backend"], impl["form"])
 
 
-def _swaps(model: torch.nn.Module, route: Route, binder: Binder | None) -> list[Swap]:
+def _swaps(model: torch.nn.Module, route: Route, binder: Binder | None) -> tuple[Swap, ...]:
+    """The route's swaps, those of a chain linked: a chain that is not whole is refused."""
+    from flashrt_runtime.chain_route import link
     from flashrt_runtime.guard import Place
 
     tensors = model.state_dict()
     device = next(model.parameters()).device
-    return [
+    swaps = [
         make_swap(
             one.seam, one.impl, one.scales, tensors, one.rows, device=device,
             place=Place.CAPTURED, binder=binder,
         )
         for one in route.seams
     ]  # fmt: skip
+    return link(swaps, route.chains, {one.seam.id: one.scales for one in route.seams})
 
 
 def _captured(step: DecodeStep, route: Route) -> Stage:

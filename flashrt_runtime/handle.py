@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flashrt_runtime import chain
+from flashrt_runtime.adapters.accounts import AdapterReport, accounts_in, adapter_report
 from flashrt_runtime.guard import GuardFail
 from flashrt_runtime.ledger import RunLine, export, lines
 from flashrt_runtime.reason import Reason, Refusal
@@ -18,6 +19,7 @@ from flashrt_runtime.seat import SeamState, Seat, Turn, make_seat
 
 if TYPE_CHECKING:
     from flashrt_runtime.capture import Stage
+    from flashrt_runtime.contract import Seam
     from flashrt_runtime.swap import Swap
 
 
@@ -38,6 +40,7 @@ class SeamReport:
     last_reason: str | None
     restored: bool
     contract: str
+    chain: str | None = None  # the chain that it is attached and taken out with
 
     def record(self) -> dict[str, Any]:
         """JSON form."""
@@ -112,13 +115,20 @@ class Handle:
             for seam_id in parts:
                 self._put_back(seam_id)
 
-        for seam_id in parts:
-            self._states[seam_id].restored = True
         wire = self._wires.get(unit)
+        for state in (self._states[seam_id] for seam_id in parts):
+            if wire is not None and not state.restored:
+                state.last_reason = f"the chain of {unit} was taken out whole"
+            state.restored = True
         if wire is None:
             put_back()
         else:
             wire.depart(put_back)
+
+    @property
+    def seams(self) -> tuple[Seam, ...]:
+        """Every seam that was attached."""
+        return tuple(swap.seam for swap in self._swaps.values())
 
     @property
     def units(self) -> dict[str, tuple[str, ...]]:
@@ -185,25 +195,38 @@ class Handle:
                 last_reason=state.last_reason,
                 restored=state.restored,
                 contract=str(swap.contract),
+                chain=None if swap.link is None else swap.link.unit,
             )
         return found
+
+    def adapters(self) -> tuple[AdapterReport, ...]:
+        """Per adapter inside a seam's bodies, what its core ran and what it left to the host."""
+        return tuple(
+            adapter_report(seam_id, role, account, self._replayed(seam_id))
+            for seam_id, swap in self._swaps.items()
+            for role in swap.seam.members
+            for account in accounts_in(swap.bound.bodies[role])
+        )
 
     def summary(self) -> dict[str, Any]:
         """Totals, the seams that fell back or never ran, and ``clean``.
 
-        Clean is: at least one seam, every seam ran its implementation, none fell back, and no
-        reader of a chain missed what was sent last (``unread``).
+        Clean is: at least one seam, every seam ran its implementation, none fell back, an
+        adapter's core ran and declined no call wherever a seam has one, and no reader of a chain
+        missed what was sent last (``unread``).
         """
-        reports = self.report().values()
-        fell = [r.seam for r in reports if r.fallbacks > 0]
-        never = [r.seam for r in reports if r.calls + r.replayed == 0]
+        reports, adapters = self.report().values(), self.adapters()
+        declined = {one.seam for one in adapters if one.fallbacks > 0}
+        idle = {one.seam for one in adapters if not one.ran}
+        fell = [r.seam for r in reports if r.fallbacks > 0 or r.seam in declined]
+        never = [r.seam for r in reports if r.calls + r.replayed == 0 or r.seam in idle]
         unread = [seam for wire in self._wires.values() for seam in wire.unread]
         return {
             "clean": bool(reports) and not (fell or never or unread),
             "seams": len(reports),
             "calls": sum(r.calls for r in reports),
             "dispatched": sum(r.dispatched for r in reports),
-            "fallbacks": sum(r.fallbacks for r in reports),
+            "fallbacks": sum(r.fallbacks for r in reports) + sum(a.fallbacks for a in adapters),
             "replayed": sum(r.replayed for r in reports),
             "fell_back": fell,
             "never_called": never,
@@ -213,7 +236,8 @@ class Handle:
 
     def raise_on_fallback(self) -> None:
         """Raise :class:`Refusal` (FALLBACK) when a seam ran the host against its contract."""
-        for report in self.report().values():
+        reports: list[SeamReport | AdapterReport] = [*self.report().values(), *self.adapters()]
+        for report in reports:
             if report.fallbacks > 0:
                 what = f"{report.fallbacks} fallbacks, the last: {report.last_reason}"
                 raise Refusal(Reason.FALLBACK, what, subject=report.seam)
@@ -229,8 +253,8 @@ class Handle:
             raise Refusal(Reason.NEVER_CALLED, what)
 
     def ledger_lines(self) -> list[dict[str, Any]]:
-        """Ledger records: the run, every seam, every captured stage."""
-        return lines(self.run, self.report().values(), self._stages)
+        """Ledger records: the run, every seam, every adapter, every captured stage."""
+        return lines(self.run, self.report().values(), self._stages, self.adapters())
 
     def export(self, path: str | Path) -> None:
         """Write the ledger as JSON lines, whole or not at all."""

@@ -57,10 +57,10 @@ class Form:
         return rows >= low and (high is None or rows <= high)
 
     def band(self) -> str:
-        """The band for people: ``1 to 16 rows``, ``17 rows and more``."""
+        """The band for people: ``1 to 16 rows``, ``17 rows and more``, ``any number of rows``."""
         low, high = self.rows
         if high is None:
-            return f"{low} rows and more"
+            return f"{low} rows and more" if low > 1 else "any number of rows"
         return f"{low} row{'s' if low > 1 else ''}" if low == high else f"{low} to {high} rows"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flashrt_runtime.reason import Because, Reason, Refusal
 
 if TYPE_CHECKING:
+    from flashrt_runtime.adapters.accounts import AdapterReport
     from flashrt_runtime.capture import Stage
     from flashrt_runtime.handle import SeamReport
 
@@ -41,6 +42,9 @@ class RunLine:
 
 
 def _seam_line(report: SeamReport) -> dict[str, Any]:
+    chain: dict[str, Any] = {} if report.chain is None else {"chain": report.chain}
+    if chain and report.restored:
+        chain["restored"] = True
     return {
         "schema": SCHEMA,
         "kind": "seam",
@@ -53,7 +57,12 @@ def _seam_line(report: SeamReport) -> dict[str, Any]:
         "fallbacks": report.fallbacks,
         "replayed": report.replayed,
         "last_reason": report.last_reason,
+        **chain,
     }
+
+
+def _adapter_line(report: AdapterReport) -> dict[str, Any]:
+    return {"schema": SCHEMA, "kind": "adapter", **report.record()}
 
 
 def _stage_line(stage: Stage) -> dict[str, Any]:
@@ -68,10 +77,18 @@ def _stage_line(stage: Stage) -> dict[str, Any]:
 
 
 def lines(
-    run: RunLine, reports: Iterable[SeamReport], stages: Iterable[Stage]
+    run: RunLine,
+    reports: Iterable[SeamReport],
+    stages: Iterable[Stage],
+    adapters: Iterable[AdapterReport] = (),
 ) -> list[dict[str, Any]]:
-    """The run's record first, then the seams', then the stages'."""
-    return [run.record(), *map(_seam_line, reports), *map(_stage_line, stages)]
+    """The run's record first, then the seams', the adapters' and the stages'."""
+    return [
+        run.record(),
+        *map(_seam_line, reports),
+        *map(_adapter_line, adapters),
+        *map(_stage_line, stages),
+    ]
 
 
 def export(records: Iterable[dict[str, Any]], path: Path) -> None:

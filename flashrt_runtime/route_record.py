@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flashrt_runtime.chain_route import ChainRoute
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Reason, Refusal
 from flashrt_runtime.strict_json import canonical_digest, is_digest, take
@@ -35,6 +36,7 @@ class Route:
     band: str
     rank: int
     seams: tuple[SeamRoute, ...]
+    chains: tuple[ChainRoute, ...] = ()
 
     @property
     def scheme(self) -> str:
@@ -100,6 +102,17 @@ def read_route(record: Any, source: str) -> Route:
         _read_seam(one, f"{source}.seams[{index}]")
         for index, one in enumerate(take(record, "seams", list, source))
     ]
+    stated = take(record, "chains", list, source) if "chains" in record else []
     return Route(
-        cell, digest, receipt, state, band, take(record, "rank", int, source), tuple(seams)
+        cell=cell,
+        cell_digest=digest,
+        receipt=receipt,
+        state=state,
+        band=band,
+        rank=take(record, "rank", int, source),
+        seams=tuple(seams),
+        chains=tuple(
+            ChainRoute.from_record(one, f"{source}.chains[{index}]")
+            for index, one in enumerate(stated)
+        ),
     )

@@ -36,7 +36,8 @@ class WindowCheck:
 @dataclass
 class _Run:
     """Both arms of the check. ``state`` is what the step writes besides its outputs, with what it
-    held before: put back before every run. ``rounding`` is how far the two are apart unchanged."""
+    held before: put back before every run. ``rounding`` is how far the two are apart unchanged;
+    ``moved`` whether any change has changed an eager output."""
 
     stage: Stage
     step: Callable[..., Any]
@@ -44,6 +45,7 @@ class _Run:
     state: list[tuple[torch.Tensor, torch.Tensor]]
     first: list[torch.Tensor] = field(default_factory=list)
     rounding: list[float] = field(default_factory=list)
+    moved: bool = False
 
     def restore(self) -> None:
         """The state as it was when the check began."""
@@ -93,6 +95,7 @@ def _follows(run: _Run, case: Mapping[str, Any]) -> bool | None:
     if not len(expected) == len(got) == len(run.first):
         return False
     moved, left = _distance(expected, run.first), _distance(got, expected)
+    run.moved = run.moved or any(move > 0 for move in moved)
     return all(
         rest <= max(NEAR * move, 4 * rounding)
         for move, rest, rounding in zip(moved, left, run.rounding, strict=True)
@@ -137,7 +140,8 @@ def check_windows(stage: Stage, step: Callable[..., Any], model: Any = None) -> 
     ``step`` is what was captured; ``model`` owns weights and state (default: the modules that the
     step holds). State and windows are left as they were, and no replay is counted. Raises
     :class:`Refusal` (UNCAPTURABLE): a step that draws its own noise, a window that the replay does
-    not follow, and an input that is missing from the windows, each named.
+    not follow, and an input that is missing from the windows, each named; (CONSTANT): a step whose
+    output is the same whichever window is changed, so that a replay has nothing to follow.
     """
     import torch
 
@@ -171,6 +175,10 @@ def _checked(run: _Run, missing: list[Holder]) -> WindowCheck:
         raise Refusal(Reason.UNCAPTURABLE, what, subject=name)
     run.rounding = _distance(got, run.first)
     followed, unchanged = _windows_followed(run)
+    if followed and not run.moved:
+        what = f"the output is the same whatever is in {', '.join(followed)}"
+        do = "return what the step computes from its windows"
+        raise Refusal(Reason.CONSTANT, what, subject=name, do=do)
     return WindowCheck(tuple(followed), tuple(_held_followed(run, missing)), tuple(unchanged))
 
 

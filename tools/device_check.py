@@ -24,6 +24,7 @@ from flashrt.qualify.environment import environment
 from flashrt.qualify.run import now
 from flashrt.receipt.build import build_unmeasured
 from flashrt.receipt.store import DEFAULT_ROOT, Store
+from flashrt.record import ExecutionBackend, ExperimentExecution, WallClock
 from flashrt_cli.exit_codes import ExitCode
 from flashrt_runtime.capture import capture
 from flashrt_runtime.contract import BoundSeam, Seam
@@ -216,21 +217,20 @@ def record(device: torch.device, checks: list[Check], started: str) -> dict[str,
         kind="preflight",
         cell=None,
         request={"device": facts["class"], "name": str(facts["name"]), "arch": str(facts["arch"])},
-        execution={
-            "id": secrets.token_hex(8),
-            "started_at": started,
-            "ended_at": now(),
-            "tool_version": metadata.version("flashrt"),
-            "command": ["make", "device-check"],
-            "backend": {
-                "compute_device": str(facts["name"]),
-                "device_state_storage": "device memory",
-                "host_state_storage": "host memory",
-                "library": f"torch {torch.__version__}, CUDA {torch.version.cuda or 'none'}",
-                "precision": "float32",
-            },
-            "processes": 1,
-        },
+        execution=ExperimentExecution(
+            id=secrets.token_hex(8),
+            tool_version=metadata.version("flashrt"),
+            command=("make", "device-check"),
+            backend=ExecutionBackend(
+                compute_device=str(facts["name"]),
+                device_state_storage="device memory",
+                host_state_storage="host memory",
+                library=f"torch {torch.__version__}, CUDA {torch.version.cuda or 'none'}",
+                precision="float32",
+            ),
+            processes=1,
+            wall=WallClock(started, now()),
+        ).record(),
         reasons=[because],
         environment={**environment(torch.get_num_threads()), "driver": driver()},
         checks=checks,

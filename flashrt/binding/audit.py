@@ -37,6 +37,7 @@ __all__ = ["Checked", "audit", "kind_of", "packaged"]
 JSON_BYTES = 8 * 1024 * 1024
 # A schema is written by hand; every violation of it is held at once.
 SCHEMA_BYTES = 1024 * 1024
+ONTOLOGY, DESIGN = "ontology", "lab/experiment_design"
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,18 @@ def _meaning(path: Path, kind: str, document: Document, shelf: Shelf) -> list[Pr
         return list(impl_manifest.misfits(document, path, shelf.catalogs))
     if kind == "digests_lock":
         return _lock(path)
+    if kind in (ONTOLOGY, DESIGN):
+        return _lab(kind, document)
     return list(_digest(path, document)) if "digest" in document.value else []
+
+
+def _lab(kind: str, document: Document) -> list[Problem]:
+    from flashrt.lab.execution.design import problems_of
+    from flashrt.lab.ontology import check, check_design, load, ontology_of
+
+    if kind == ONTOLOGY:
+        return check(ontology_of(document))
+    return check_design(document, load()) or problems_of(document)
 
 
 def _structure(spec: StructureSpec, shelf: Shelf) -> list[Problem]:
@@ -218,4 +230,4 @@ def _lines(path: Path) -> Iterator[Problem]:
 
 def _schema(path: Path) -> list[Problem]:
     value = object_of(read_regular(path, SCHEMA_BYTES), str(path))
-    return meta.problems(value, path.name.removesuffix(".schema.json"), str(path))
+    return meta.problems(value, schema.name_of(path), str(path))

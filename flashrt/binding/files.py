@@ -35,8 +35,11 @@ def packaged() -> list[Path]:
     """Every file of this tree that has a schema, and the schemas."""
     return [
         *sorted(schemas_root().glob("*.schema.json")),
+        *sorted(schemas_root().glob("lab/*.schema.json")),
         *spec_files(),
         catalog_root() / LOCK_FILE,
+        catalog_root() / "ontology.yaml",
+        *sorted(catalog_root().glob("designs/*.yaml")),
         *sorted(bindings_root().glob("*.yaml")),
         *sorted(impls_root().glob("*/*.json")),
         *sorted(p for p in receipts_root().rglob("*.json")),

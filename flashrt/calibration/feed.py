@@ -28,9 +28,20 @@ def text_feed(host: Host) -> Callable[[Any], object]:
             Reason.HOST,
             "the host has no tokenizer, so text has no tokens here",
             subject=host.name,
-            do="give it frames of its own kind: --frames lerobot:FOLDER for a robot's host",
+            do=_without_text(host.artifact.family),
         )
     return lambda frame: forward(host.model, frame.token_ids[None], f"frame {frame.id}")
+
+
+def _without_text(family: str) -> str:
+    """What to do for a host of this family that has no tokenizer."""
+    if family in _ROBOTS:
+        return "give it frames of its own kind: --frames lerobot:FOLDER of a robot"
+    return (
+        "a host of text has its tokenizer beside its weights: smollm2, or transformers:FOLDER "
+        "with the tokenizer's files; tiny hosts have random weights and none, and are for "
+        "`flashrt discover`"
+    )
 
 
 def require_robot(host: Host) -> str:
@@ -38,7 +49,7 @@ def require_robot(host: Host) -> str:
 
     Raises :class:`Refusal` (HOST) for a host that does not take it.
     """
-    family = str(host.model_artifact["family"])
+    family = host.artifact.family
     if family not in _ROBOTS:
         raise Refusal(
             Reason.HOST,

@@ -70,6 +70,7 @@ def host_of(reference: str, cache: Path) -> Host:
     if not reference.startswith(TINY):
         return load(reference, cache=cache)
     from flashrt.host.tiny import build
+    from flashrt.record import ModelArtifact
     from flashrt_runtime.identity import architecture_digest, checkpoint_digest
 
     tiny = build(reference.removeprefix(TINY))
@@ -77,18 +78,17 @@ def host_of(reference: str, cache: Path) -> Host:
         what = "this tiny host has no binding, so that it has no points to calibrate"
         raise Refusal(Reason.HOST, what, subject=reference)
     provenance = f"{tiny.source}, small, weights drawn from a fixed seed"
-    artifact = {
-        "name": f"tiny-{tiny.name}",
-        "family": str(getattr(tiny.model.config, "model_type", tiny.name)),
-        "checkpoint_digest": checkpoint_digest(tiny.model.state_dict().items()),
-        "architecture_digest": architecture_digest(tiny.model),
-        "dtype": "float32",
-        "tokenizer_digest": None,
-        "parameters": sum(p.numel() for p in tiny.model.parameters()),
-        "provenance": provenance,
-    }
-    name = str(artifact["name"])
-    return Host(name, tiny.model, None, artifact, tiny.binding, cache, (provenance,))
+    artifact = ModelArtifact(
+        name=f"tiny-{tiny.name}",
+        family=str(getattr(tiny.model.config, "model_type", tiny.name)),
+        checkpoint_digest=checkpoint_digest(tiny.model.state_dict().items()),
+        architecture_digest=architecture_digest(tiny.model),
+        dtype="float32",
+        tokenizer_digest=None,
+        parameters=sum(p.numel() for p in tiny.model.parameters()),
+        provenance=provenance,
+    )
+    return Host(artifact.name, tiny.model, None, artifact, tiny.binding, cache, (provenance,))
 
 
 def frames_of(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import resources
 from itertools import islice
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -23,20 +24,35 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MAX_PROBLEMS = 1000
+# The folder of the schemas of the lab's records.
+LAB = "lab"
+_SUFFIX = ".schema.json"
 _SHOWN = 300
 
 
 def schema_names() -> list[str]:
-    """Names that ``schema`` accepts, e.g. ``structure``."""
+    """Names that ``schema`` accepts, e.g. ``structure``, and ``lab/kv_state`` of the folder lab."""
     root = resources.files("flashrt.schemas")
-    suffix = ".schema.json"
-    return sorted(p.name.removesuffix(suffix) for p in root.iterdir() if p.name.endswith(suffix))
+    folders = {"": root, f"{LAB}/": root / LAB}
+    return sorted(
+        before + entry.name.removesuffix(_SUFFIX)
+        for before, folder in folders.items()
+        if folder.is_dir()
+        for entry in folder.iterdir()
+        if entry.name.endswith(_SUFFIX)
+    )
+
+
+def name_of(path: PurePath) -> str:
+    """The name of the schema that a file ``NAME.schema.json`` is to hold, by where it is."""
+    name = path.name.removesuffix(_SUFFIX)
+    return f"{LAB}/{name}" if path.parts[-3:-1] == ("schemas", LAB) else name
 
 
 @lru_cache(maxsize=64)
 def schema_text(name: str) -> str:
     """The packaged schema's own bytes, as text. Raises ``KeyError`` for an unknown name."""
-    entry = resources.files("flashrt.schemas") / f"{name}.schema.json"
+    entry = resources.files("flashrt.schemas") / f"{name}{_SUFFIX}"
     if not entry.is_file():
         raise KeyError(name)
     return entry.read_text(encoding="utf-8")

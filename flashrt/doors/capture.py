@@ -34,7 +34,7 @@ def capture(
     State that the step keeps must be reset by the caller. Raises :class:`Refusal`: FORM for an
     unknown form, a forward that does not make exactly one call of the model, and a segmented form
     of a step without parts; TRAINING for a model that is not in eval mode; UNCAPTURABLE naming
-    the blocker.
+    the blocker; CONSTANT for an output that no window changes.
     """
     from flashrt_runtime.capture import capture as captured
     from flashrt_runtime.form import DIAGNOSIS, known_form
@@ -51,6 +51,7 @@ def capture(
     if check and tuple(form) != DIAGNOSIS:
         seen = check_windows(stage, eager, model)
         options |= {"windows_followed": " ".join(seen.windows)}
+        options |= {"windows_unchanged": " ".join(seen.unchanged)} if seen.unchanged else {}
     stage.options |= options
     return stage
 

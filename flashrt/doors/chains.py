@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from flashrt.calibration.statistic import AMAX
 from flashrt.scheme.decision import Bind, SeamPlan
 from flashrt.scheme.forms import impl_record
+from flashrt.scheme.places import overlap
 from flashrt.scheme.plan import Plan
+from flashrt_runtime.chain_route import ChainRoute
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason, Refusal
 
@@ -41,7 +43,12 @@ class Chain:
     @property
     def parts(self) -> tuple[str, ...]:
         """Every seam id, the producer's first."""
-        return (self.producer.seam.id, *self.readers)
+        return self.route.members
+
+    @property
+    def route(self) -> ChainRoute:
+        """The chain as plans and releases carry it."""
+        return ChainRoute(self.producer.seam.id, self.readers, self.wire, self.scale)
 
 
 @dataclass(frozen=True)
@@ -54,41 +61,79 @@ class Negotiated:
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where forms are looked for, and what runs the host: ``runs`` are forwards, ``rows`` theirs
-    at most, ``dtype`` a seam's."""
+class Where:
+    """Where forms are looked for: the device, the rows of a call at most, ``dtype`` a seam's."""
 
-    model: torch.nn.Module
     device: str
     rows: int
     dtype: Callable[[Seam], str]
-    runs: Sequence[Callable[[], Any]]
 
 
-def negotiate(plan: Plan, norms: Sequence[Seam], site: Site) -> Negotiated:
+def negotiate(
+    plan: Plan,
+    norms: Sequence[Seam],
+    where: Where,
+    model: torch.nn.Module,
+    runs: Sequence[Callable[[], Any]],
+) -> Negotiated:
     """Find the chains of a plan; ``norms`` are the seams that a producer's form may serve.
 
-    The host's forwards are watched only where a producer and a reader have a form. Nothing is
-    attached. Raises what the host raises.
+    ``runs`` are forwards of ``model``; they are watched only where a producer and a reader have a
+    form. Nothing is attached. Raises what the host raises.
     """
-    readers = {_member(one.seam): one for one in plan.bound if _point(one) is not None}
-    forms = {norm.id: form for norm in norms if (form := _form(plan.scheme, norm, site))}
-    emitting = [norm for norm in norms if norm.id in forms and len(norm.members) == 1]
+    readers, emitting = _candidates(plan, norms, where)
     if not readers or not emitting:
         return Negotiated(plan)
+    seams = [one.seam for one in plan.seams]
+    watched = [norm for norm, _ in emitting.values()]
+    return settle(plan, norms, where, reads_of(model, watched, seams, runs))
+
+
+def reads_of(
+    model: torch.nn.Module,
+    norms: Sequence[Seam],
+    seams: Sequence[Seam],
+    runs: Sequence[Callable[[], Any]],
+) -> dict[str, Reads]:
+    """Who reads what each norm returns, by the norm's module, in all of these forwards.
+
+    ``seams`` are all there are: heads and the host's own projections may read a norm as well.
+    """
     from flashrt.doors.exclusive import observe_reads
 
-    # the heads and the host's own projections may read a norm as well: they are listed, too
-    watched = {_member(s.seam) for s in plan.seams if len(s.seam.members) == 1} | set(readers)
-    seen = observe_reads(site.model, [_member(n) for n in emitting], watched, site.runs)
+    watched = {_member(seam) for seam in seams if len(seam.members) == 1}
+    return observe_reads(model, [_member(n) for n in norms if len(n.members) == 1], watched, runs)
+
+
+def settle(
+    plan: Plan, norms: Sequence[Seam], where: Where, reads: Mapping[str, Reads]
+) -> Negotiated:
+    """:func:`negotiate` from what :func:`reads_of` saw. A norm that was not watched is in none."""
+    readers, emitting = _candidates(plan, norms, where)
     chains, refused = [], []
-    for norm in emitting:
-        found = _judge(norm, forms[norm.id], seen[_member(norm)], readers)
+    for norm, form in emitting.values():
+        seen = reads.get(_member(norm))
+        found = None if seen is None else _judge(norm, form, seen, readers)
         if isinstance(found, Chain):
             chains.append(found)
         elif found is not None:
             refused.append(found)
     return Negotiated(_with(plan, chains), tuple(chains), tuple(refused))
+
+
+def _candidates(
+    plan: Plan, norms: Sequence[Seam], where: Where
+) -> tuple[dict[str, SeamPlan], dict[str, tuple[Seam, Any]]]:
+    """The seams that take the wire, by module, and the norms with a form that emits it, by id."""
+    readers = {_member(one.seam): one for one in plan.bound if _point(one) is not None}
+    covered = {path: one.seam.id for one in plan.bound for path in one.seam.members.values()}
+    emitting = {
+        norm.id: (norm, form)
+        for norm in norms
+        if len(norm.members) == 1 and overlap(norm, covered) is None
+        if (form := _form(plan.scheme, norm, where)) is not None
+    }
+    return readers, emitting
 
 
 def _member(seam: Seam) -> str:
@@ -110,13 +155,13 @@ def _point(one: SeamPlan) -> str | None:
     return None
 
 
-def _form(scheme: str, norm: Seam, site: Site) -> Any:
+def _form(scheme: str, norm: Seam, where: Where) -> Any:
     from flashrt_runtime.impl_loader import select
 
-    dtype, variant = site.dtype(norm), dict(norm.variant)
+    dtype, variant = where.dtype(norm), dict(norm.variant)
     try:
         return select(
-            norm.structure, scheme, site.device, site.rows, variant, dtype=dtype, wire=WIRE
+            norm.structure, scheme, where.device, where.rows, variant, dtype=dtype, wire=WIRE
         )
     except Refusal as refusal:
         if refusal.reason is Reason.AMBIGUOUS:
@@ -166,35 +211,11 @@ def _with(plan: Plan, chains: Sequence[Chain]) -> Plan:
         if one.seam.id in before:
             seams.append(before[one.seam.id])
         seams.append(one)
-    return replace(plan, seams=tuple(seams))
+    return replace(plan, seams=tuple(seams), chains=tuple(chain.route for chain in chains))
 
 
 def linked(swaps: Sequence[Swap], chains: Sequence[Chain]) -> tuple[Swap, ...]:
     """Swaps with their part in a chain, whose parts serve the same rows and read its wire."""
-    import torch
+    from flashrt_runtime.chain_route import link
 
-    from flashrt_runtime.guard import RowRule
-    from flashrt_runtime.swap import Link
-
-    part = {seam_id: chain for chain in chains for seam_id in chain.parts}
-    bands = {s.seam.id: s.contract.rows for s in swaps}
-    made = []
-    for swap in swaps:
-        chain = part.get(swap.seam.id)
-        if chain is None:
-            made.append(swap)
-            continue
-        low = max(bands[seam_id][0] for seam_id in chain.parts)
-        highs = [high for seam_id in chain.parts if (high := bands[seam_id][1]) is not None]
-        high = min(highs, default=None)
-        emits = swap.seam.id == chain.producer.seam.id
-        wire = torch.float8_e4m3fn
-        contract = replace(
-            swap.contract,
-            dtype=swap.contract.dtype if emits else wire,
-            rows=(low, high),
-            rule=RowRule.EXACT if low == high else RowRule.CAPACITY,
-        )
-        link = Link(chain.id, emits, chain.scale, wire)
-        made.append(replace(swap, contract=contract, link=link))
-    return tuple(made)
+    return link(swaps, [chain.route for chain in chains])

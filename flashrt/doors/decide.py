@@ -117,7 +117,7 @@ def _decided(arms: Arms, swaps: Sequence[Swap], step: Step, seams: tuple[str, ..
     after, reasons = _compared(_output(host, windows), _output(treated, windows), step.floors)
     if not reasons and after != parity:
         told = "the arms gave other answers after the race than before, for the same windows"
-        reasons = [Because(Reason.AMBIGUOUS, told, "race")]
+        reasons = [Because(Reason.INTEGRITY, told, "race")]
     return final(reasons[0] if reasons else None)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.calibration.precision_spec import DataIdentity
 from flashrt.document.canonical import canonical_bytes, sha256
+from flashrt.record import ModelArtifact
 
 if TYPE_CHECKING:
     import torch
@@ -24,16 +25,16 @@ def artifact_of(model: torch.nn.Module) -> dict[str, Any]:
 
     kind = type(model).__name__
     config = getattr(model, "config", None)
-    return {
-        "name": kind,
-        "family": str(getattr(config, "model_type", None) or kind),
-        "checkpoint_digest": checkpoint_digest(model.state_dict().items()),
-        "architecture_digest": architecture_digest(model),
-        "dtype": floating_dtype(model) or "mixed",
-        "tokenizer_digest": None,
-        "parameters": max(1, sum(p.numel() for p in model.parameters())),
-        "provenance": "loaded by the caller",
-    }
+    return ModelArtifact(
+        name=kind,
+        family=str(getattr(config, "model_type", None) or kind),
+        checkpoint_digest=checkpoint_digest(model.state_dict().items()),
+        architecture_digest=architecture_digest(model),
+        dtype=floating_dtype(model) or "mixed",
+        tokenizer_digest=None,
+        parameters=max(1, sum(p.numel() for p in model.parameters())),
+        provenance="loaded by the caller",
+    ).record()
 
 
 def device_name(device: torch.device) -> str:

@@ -113,10 +113,10 @@ def plan_swaps(
     from flashrt.calibration.reduce import reduce
     from flashrt.calibration.run import choose
     from flashrt.calibration.summary import summary
-    from flashrt.doors.chains import Site, linked, negotiate
+    from flashrt.doors.chains import Where, linked, negotiate
     from flashrt.doors.identity import artifact_of, data_of, device_name, dtypes
     from flashrt.host.discovery import discover
-    from flashrt.host.seams import served, spec_digests
+    from flashrt.host.seams import emitting, served, spec_digests
     from flashrt.scheme.needs import finer
     from flashrt.scheme.plan import plan
     from flashrt.scheme.precision import precision_spec
@@ -151,8 +151,8 @@ def plan_swaps(
         overrides=asked.overrides,
     )
     runs = [lambda one=one: feed.run(one) for one in chosen]
-    norms = () if structure else _emitters(found.seams)
-    negotiated = negotiate(settled, norms, Site(model, place, rows[1], of, runs))
+    norms = () if structure else emitting(found.seams)
+    negotiated = negotiate(settled, norms, Where(place, rows[1], of), model, runs)
     made, chains = negotiated.plan, negotiated.chains
     bound = [
         make_swap(one.seam, impl, one.record()["scales"], tensors, _band(impl, rows), device=device)
@@ -189,15 +189,6 @@ def plan_swaps(
         refusals=tuple(miss.because for miss in found.refusals),
         chains=chains,
     )
-
-
-def _emitters(seams: Sequence[Seam]) -> tuple[Seam, ...]:
-    """Seams of structures that some form emits from; they are bound in a chain or not at all."""
-    from flashrt.doors.chains import WIRE
-    from flashrt_runtime.impl_loader import emitters
-
-    able = emitters(WIRE)
-    return tuple(seam for seam in seams if seam.structure in able)
 
 
 def _band(impl: Mapping[str, str], seen: tuple[int, int]) -> tuple[int, int]:

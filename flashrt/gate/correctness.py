@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flashrt.gate.evidence import DISTRIBUTION, TOKENS, VALUE, Evidence, Parity, Twice
+from flashrt.gate.evidence import DISTRIBUTION, TOKENS, VALUE, Evidence, Parity, PathRun, Twice
 from flashrt.gate.metrics import Window, meets, summarise
 from flashrt.gate.thresholds import Thresholds
+from flashrt.gate.window_check import window_reasons
 from flashrt.race.protocol import Protocol
 from flashrt_runtime.reason import Because, Reason
 
@@ -23,12 +24,16 @@ def _changed(runs: Sequence[Twice], reason: Reason, what: str) -> list[Because]:
     ]
 
 
-def _coverage(evidence: Evidence) -> list[Because]:
-    """Every process that raced shows its controls, each once."""
+def _coverage(evidence: Evidence, protocol: Protocol) -> list[Because]:
+    """Every process that raced shows its controls, each once.
+
+    Attacks were first recorded under the second protocol: it requires them.
+    """
     raced = Counter(run.process for run in evidence.processes)
     found = []
     named = ("empty_control", "path", "rollback", "poison")
-    for name in (*named, "integrity") if evidence.integrity else named:
+    attacked = bool(evidence.integrity) or protocol is not Protocol.EVEN
+    for name in (*named, "integrity") if attacked else named:
         seen = Counter(run.process for run in getattr(evidence, name))
         if not seen or any(n > 1 for n in seen.values()) or not set(raced) <= set(seen):
             detail = "measured in " + (", ".join(str(p) for p in sorted(seen)) or "no process")
@@ -55,12 +60,22 @@ def _path(evidence: Evidence) -> list[Because]:
             elif calls != 1:
                 detail = f"{run.expected[seam]} runs {calls} times in one captured graph"
                 found.append(Because(Reason.FORM, detail, subject))
+        found += [why for chain in run.chains if (why := _lost(chain, run, where)) is not None]
         if not run.replays > 0:
             found.append(Because(Reason.NEVER_CALLED, "the graph was never replayed", where))
         if run.fallbacks != 0:
             detail = f"{run.fallbacks} calls fell back to the host"
             found.append(Because(Reason.FALLBACK, detail, where))
     return found
+
+
+def _lost(chain: Sequence[str], run: PathRun, where: str) -> Because | None:
+    """A chain is judged as one: without one of its members, nothing of it was."""
+    absent = [m for m in chain if m not in run.expected or run.graph_calls.get(m, 0) != 1]
+    if not absent and len(chain) > 1:
+        return None
+    lost = ", ".join(absent) or "every reader"
+    return Because(Reason.NEVER_CALLED, f"the chain of {chain[0]} lost {lost}", where)
 
 
 def _poison(evidence: Evidence) -> list[Because]:
@@ -187,11 +202,15 @@ def failures(evidence: Evidence, thresholds: Thresholds) -> list[Because]:
     found: list[Because] = []
     if evidence.incomplete is not None:
         found.append(Because(Reason.INCOMPLETE, evidence.incomplete))
-    found += _coverage(evidence)
+    found += _coverage(evidence, thresholds.protocol)
     found += _changed(evidence.empty_control, Reason.EMPTY_CONTROL, "two runs of the host differ")
     found += _path(evidence)
     found += _parity(evidence, thresholds)
     found += _changed(evidence.rollback, Reason.ROLLBACK, "the host differs after detaching")
     found += _poison(evidence)
-    found += [because for run in evidence.integrity for because in run.reasons()]
+    on_device = evidence.driver is not None
+    for run in evidence.integrity:
+        found += run.reasons(on_device=on_device)
+    if evidence.window_check:
+        found += window_reasons(evidence.window_check, {run.process for run in evidence.processes})
     return found

@@ -23,6 +23,7 @@ from flashrt.gate.reading import (
     text,
 )
 from flashrt.gate.samples import read_series
+from flashrt.gate.window_check import Followed, read_followed
 from flashrt.race.series import Series
 
 HELD_OUT, FIT_RESIDUAL = "held_out", "fit_residual"
@@ -40,13 +41,17 @@ class Twice:
 
 @dataclass(frozen=True)
 class PathRun:
-    """What one process's captured graph runs: operators by seam, calls by seam, counters."""
+    """What one process's captured graph runs: operators by seam, calls by seam, counters.
+
+    ``chains`` are the seams, each producer's first, that were attached as one.
+    """
 
     process: int
     expected: dict[str, str]
     graph_calls: dict[str, int]
     replays: int
     fallbacks: int
+    chains: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,9 @@ class Cost:
 class Evidence:
     """Everything that was measured for one cell.
 
-    ``integrity`` is empty in evidence from before attacks were recorded.
+    ``integrity`` is empty in evidence of the race's first protocol, ``window_check`` in evidence
+    from before it was recorded. ``driver`` is the device driver's version, None for arms that ran
+    on a CPU.
     """
 
     empty_control: tuple[Twice, ...]
@@ -113,6 +120,8 @@ class Evidence:
     cost: Cost
     incomplete: str | None
     integrity: tuple[Integrity, ...] = ()
+    window_check: tuple[Followed, ...] = ()
+    driver: str | None = None
 
 
 def _string(value: Any, path: str) -> str:
@@ -133,6 +142,13 @@ def _path(body: Any, path: str) -> PathRun:
         mapping(body, "graph_calls", path, check_integer),
         integer(body, "replays", path),
         integer(body, "fallbacks", path),
+        many(body, "chains", path, _chain) if "chains" in body else (),
+    )
+
+
+def _chain(body: Any, path: str) -> tuple[str, ...]:
+    return _string(field(body, "producer", path), f"{path}.producer"), *many(
+        body, "readers", path, _string
     )
 
 
@@ -233,6 +249,12 @@ def _process(body: Any, path: str) -> ProcessRun:
     )
 
 
+def _driver(body: Any, path: str) -> str | None:
+    where = f"{path}.environment"
+    value = field(field(body, "environment", path), "driver", where)
+    return None if value is None else _string(value, f"{where}.driver")
+
+
 def read_evidence(body: Any, path: str = "$.evidence") -> Evidence:
     """Evidence from its JSON form. Raises :class:`Malformed` with the path of what is wrong."""
     dtype_hosts: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -260,4 +282,8 @@ def read_evidence(body: Any, path: str = "$.evidence") -> Evidence:
         ),
         incomplete=None if incomplete is None else _string(incomplete, f"{path}.incomplete"),
         integrity=many(body, "integrity", path, read_integrity) if "integrity" in body else (),
+        window_check=many(body, "window_check", path, read_followed)
+        if "window_check" in body
+        else (),
+        driver=_driver(body, path),
     )

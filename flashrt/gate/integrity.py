@@ -69,6 +69,7 @@ class Attack(Enum):
 ATTACKS = {attack.label: attack for attack in Attack}
 # Streams are a device's: whoever measures on a CPU looks at threads instead.
 REQUIRED = frozenset(ATTACKS) - {Attack.SIDE_STREAM.label}
+REQUIRED_ON_DEVICE = frozenset(ATTACKS)
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,13 @@ class Integrity:
     looked_for: tuple[str, ...]
     findings: tuple[Finding, ...]
 
-    def reasons(self) -> list[Because]:
-        """Every finding, and INCOMPLETE for an attack that was not looked for."""
-        missing = sorted(REQUIRED - set(self.looked_for))
+    def reasons(self, *, on_device: bool = False) -> list[Because]:
+        """Every finding, and INCOMPLETE for an attack that was not looked for.
+
+        ``on_device``: the arms ran on a device with a driver, which has streams.
+        """
+        required = REQUIRED_ON_DEVICE if on_device else REQUIRED
+        missing = sorted(required - set(self.looked_for))
         found = [finding.because(self.process) for finding in self.findings]
         if missing:
             detail = f"not looked for: {', '.join(missing)}"

@@ -141,15 +141,7 @@ def declare(
     or a floor on a metric that does not exist or is not a number.
     """
     stated = gates.margin if margin is None else margin
-    if not (stated >= gates.margin and isfinite(stated)):
-        raise _refused("margin", f"{stated} is below the spec's {gates.margin}")
-    if not processes >= PROCESSES:
-        raise _refused("processes", f"{processes} are fewer than {PROCESSES}")
-    for name, value in (floors or {}).items():
-        if name not in DIRECTIONS:
-            raise _refused(f"floors.{name}", f"the metrics are {', '.join(sorted(DIRECTIONS))}")
-        if not isfinite(value):
-            raise _refused(f"floors.{name}", f"{value} is not a finite number")
+    require_stated(stated, floors, processes, least=gates.margin)
     return Thresholds(
         margin=stated,
         metric=gates.metric,
@@ -161,6 +153,27 @@ def declare(
         processes=processes,
         null_width=stated,
     )
+
+
+def require_stated(
+    margin: float | None, floors: Mapping[str, float] | None, processes: int, *, least: float = 1.0
+) -> None:
+    """Refuse what no spec allows: a host is loaded for minutes before a spec's gates are known.
+
+    Raises :class:`Refusal` (THRESHOLD) for a margin below ``least`` or not finite, fewer than three
+    processes, or a floor on a metric that does not exist or is not a number.
+    """
+    if margin is not None and not isfinite(margin):
+        raise _refused("margin", f"{margin} is not a finite number")
+    if margin is not None and not margin >= least:
+        raise _refused("margin", f"{margin} is below {least}, the least allowed")
+    if not processes >= PROCESSES:
+        raise _refused("processes", f"{processes} are fewer than {PROCESSES}")
+    for name, value in (floors or {}).items():
+        if name not in DIRECTIONS:
+            raise _refused(f"floors.{name}", f"the metrics are {', '.join(sorted(DIRECTIONS))}")
+        if not isfinite(value):
+            raise _refused(f"floors.{name}", f"{value} is not a finite number")
 
 
 def _refused(subject: str, what: str) -> Refusal:

@@ -11,6 +11,7 @@ from flashrt.calibration.sampling import LARGEST_SEED, allocate
 from flashrt.document.canonical import sha256
 from flashrt.host.copies import require_no_copies
 from flashrt.host.corpus import Corpus, TextDocument
+from flashrt.record import Drawing, FrameRecord, Workload
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -41,7 +42,12 @@ class Frame:
 
     def record(self) -> dict[str, Any]:
         """JSON form: ``{"id", "digest", "positions"}``."""
-        return {"id": self.id, "digest": self.digest, "positions": int(self.token_ids.numel())}
+        return self.identity.record()
+
+    @property
+    def identity(self) -> FrameRecord:
+        """The frame's name and content, without its tokens."""
+        return FrameRecord(self.id, self.digest, int(self.token_ids.numel()))
 
 
 @dataclass(frozen=True)
@@ -57,17 +63,17 @@ class Split:
 
     def workload(self) -> dict[str, Any]:
         """The Workload record."""
-        return {
-            "name": self.corpus,
-            "kind": "text",
-            "source": self.source,
-            "frames": [frame.record() for frame in self.calibration],
-            "held_out": [frame.record() for frame in self.held_out],
-            "window": self.window,
-            "seed": self.seed,
-            "sampler": SAMPLER,
-            "split": "by document",
-        }
+        drawing = Drawing(
+            name=self.corpus,
+            kind="text",
+            source=self.source,
+            held_out=tuple(frame.identity for frame in self.held_out),
+            window=self.window,
+            seed=self.seed,
+            sampler=SAMPLER,
+            split="by document",
+        )
+        return Workload(tuple(frame.identity for frame in self.calibration), drawing).record()
 
 
 class _Windows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.document.names import text_name
 from flashrt.host.reference import FolderHost, HubHost, PackagedHost, parse
+from flashrt.record import ModelArtifact
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -32,22 +33,27 @@ class Host:
     """A loaded host.
 
     ``model`` is in evaluation mode with ``requires_grad`` off everywhere. ``tokenizer`` is
-    ``None`` when the folder has none. ``model_artifact`` is the ModelArtifact record, free of
-    paths. ``binding_name`` is the in-tree binding written for this host, if there is one.
-    ``folder`` is where the weights lie on this machine.
+    ``None`` when the folder has none. ``artifact`` identifies the weights, free of paths.
+    ``binding_name`` is the in-tree binding written for this host, if there is one. ``folder`` is
+    where the weights lie on this machine.
     """
 
     name: str
     model: torch.nn.Module
     tokenizer: Any
-    model_artifact: dict[str, Any]
+    artifact: ModelArtifact
     binding_name: str | None
     folder: Path
     sources: tuple[str, ...]
 
+    @property
+    def model_artifact(self) -> dict[str, Any]:
+        """JSON form of ``artifact``."""
+        return self.artifact.record()
+
 
 def load(reference: str, dtype: str | torch.dtype = "float32", cache: Path = CACHE) -> Host:
-    """Load ``smollm2`` or ``transformers:PATH_OR_ID[@COMMIT]``.
+    """Load ``smollm2``, ``tiny_gpt`` or ``transformers:PATH_OR_ID[@COMMIT]``.
 
     ``dtype`` is one of :data:`DTYPES` or torch's own; ``cache`` is the folder of converted hosts.
     Raises :class:`Refusal` or :class:`InputError` before anything is loaded when the reference,
@@ -59,6 +65,10 @@ def load(reference: str, dtype: str | torch.dtype = "float32", cache: Path = CAC
             Reason.DTYPE, f"{named!r} is not a host dtype", do=f"one of {', '.join(DTYPES)}"
         )
     match parse(reference):
+        case PackagedHost("tiny_gpt"):
+            from flashrt.host.lab import load_lab
+
+            return load_lab(named)
         case PackagedHost(name):
             from flashrt.host.packaged import HOSTS, prepare
 
@@ -83,16 +93,16 @@ def _load(folder: Path, name: str, dtype: str, provenance: str, binding: str | N
 
     config = check_folder(folder)
     model = _model(folder, name, getattr(torch, dtype))
-    artifact = {
-        "name": name,
-        "family": str(config.get("model_type", "unknown")),
-        "checkpoint_digest": checkpoint_digest(model.state_dict().items()),
-        "architecture_digest": architecture_digest(model),
-        "dtype": dtype,
-        "tokenizer_digest": _tokenizer_digest(folder),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "provenance": provenance,
-    }
+    artifact = ModelArtifact(
+        name=name,
+        family=str(config.get("model_type", "unknown")),
+        checkpoint_digest=checkpoint_digest(model.state_dict().items()),
+        architecture_digest=architecture_digest(model),
+        dtype=dtype,
+        tokenizer_digest=_tokenizer_digest(folder),
+        parameters=sum(p.numel() for p in model.parameters()),
+        provenance=provenance,
+    )
     return Host(name, model, _tokenizer(folder), artifact, binding, folder, (provenance,))
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flashrt.host.discovery.near_miss import NearMiss
+from flashrt.host.discovery.near_miss import CADENCE_STATIC, NearMiss
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
+
+UNSEEN = {
+    CADENCE_STATIC: "which calls may keep the last answer is a schedule of the sampler's steps; a "
+    "forward shows no schedule, and here none of its calls read a tensor unchanged from the one "
+    "before"
+}
+OTHERWISE = "in the forward that discovery watched, nothing at its modules was like it"
 
 
 @dataclass(frozen=True)
@@ -59,5 +66,6 @@ def _unseen(seam: Seam, misses: dict[tuple[str, str], NearMiss]) -> Because:
         if miss is not None:
             detail = f"{seam.structure} is bound here; discovery: {miss.because.detail}"
             return Because(miss.because.reason, detail, seam.id)
-    detail = f"{seam.structure} is bound here and discovery finds none"
+    why = UNSEEN.get(seam.structure, OTHERWISE)
+    detail = f"{seam.structure} is bound here and discovery cannot see it: {why}"
     return Because(Reason.STRUCTURE, detail, seam.id)

@@ -1,4 +1,4 @@
-"""What a person types to name a host: ``smollm2`` or ``transformers:PATH_OR_ID[@REVISION]``."""
+"""What a person types to name a host: a packaged one or ``transformers:PATH_OR_ID[@REVISION]``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from flashrt_runtime.reason import Reason, Refusal
 
-PACKAGED = ("smollm2",)
+PACKAGED = ("smollm2", "tiny_gpt")
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 @dataclass(frozen=True)
 class PackagedHost:
-    """A host whose weights an installed Python package holds."""
+    """A host whose weights an installed Python package holds; the lab's are our own package's."""
 
     name: str
 

@@ -32,13 +32,15 @@ class HostSeams:
     """Seams with what they came from.
 
     ``binding`` is ``{"name", "digest"}`` or ``None`` where the seams were discovered; ``specs``
-    maps ``structure@version`` to the spec digest in the catalog.
+    maps ``structure@version`` to the spec digest in the catalog. ``emitters`` are seams that a form
+    serves only by emitting for readers of another: they are bound in a chain or not at all.
     """
 
     seams: tuple[Seam, ...]
     specs: Mapping[str, str]
     binding: Mapping[str, str] | None = None
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    emitters: tuple[Seam, ...] = ()
 
 
 def spec_digests(seams: Sequence[Seam]) -> dict[str, str]:
@@ -53,6 +55,15 @@ def served(seams: Sequence[Seam]) -> tuple[Seam, ...]:
     from flashrt_runtime.impl_loader import structures
 
     able = structures()
+    return tuple(seam for seam in seams if seam.structure in able)
+
+
+def emitting(seams: Sequence[Seam]) -> tuple[Seam, ...]:
+    """Those of structures that some installed form emits a wire from."""
+    from flashrt_runtime.chain_route import WIRES
+    from flashrt_runtime.impl_loader import emitters
+
+    able = frozenset().union(*map(emitters, WIRES))
     return tuple(seam for seam in seams if seam.structure in able)
 
 
@@ -96,10 +107,12 @@ def seams_of(host: Host) -> HostSeams:
         if not found:
             what = "no impl serves what discovery found"
             raise Refusal(Reason.STRUCTURE, what, subject="host", do="run `flashrt discover`")
-        return HostSeams(found, spec_digests(found))
+        return HostSeams(found, spec_digests(found), emitters=emitting(discovery.seams))
     from flashrt.binding import load_binding, resolve
 
     binding = load_binding(host.binding_name)
-    seams = served(resolve(binding, host.model))
+    every = resolve(binding, host.model)
+    seams = served(every)
     identity = {"name": binding.name, "digest": binding.digest}
-    return HostSeams(seams, spec_digests(seams), identity, binding.manifest())
+    specs, manifest = spec_digests(seams), binding.manifest()
+    return HostSeams(seams, specs, identity, manifest, emitting(every))

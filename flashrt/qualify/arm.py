@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flashrt_runtime.chain_route import members_record
 from flashrt_runtime.contract import Seam
 
 if TYPE_CHECKING:
@@ -37,18 +38,33 @@ class Treated:
     host_weight_bytes: int
     notes: dict[str, dict[str, str]]
 
+    @property
+    def chains(self) -> list[dict[str, Any]]:
+        """Who is in each chain as it is attached now, in the form of path evidence."""
+        units = self.handle.units.items()
+        found = [
+            {"producer": unit, "readers": [part for part in parts if part != unit]}
+            for unit, parts in units
+            if parts != (unit,)
+        ]
+        return members_record(found)
+
 
 def build_treated(
     model: torch.nn.Module,
     plan_seams: Sequence[dict[str, Any]],
     rows: int,
+    chains: Sequence[dict[str, Any]] = (),
 ) -> Treated:
     """Bind and attach every ``bind`` seam of a plan to a weight-sharing copy of ``model``.
 
     ``rows`` is the exact number of rows that the measured form serves; calls with other row
-    counts run the host's module and are counted as dispatched.
+    counts run the host's module and are counted as dispatched. ``chains`` are the plan's: each is
+    attached as one. Raises :class:`Refusal` for a seam that cannot be bound or a chain that is not
+    whole.
     """
     from flashrt_runtime.activate import make_swap
+    from flashrt_runtime.chain_route import ChainRoute, link
     from flashrt_runtime.guard import Place
     from flashrt_runtime.swap import attach
 
@@ -68,5 +84,7 @@ def build_treated(
         packed += swap.bound.weight_bytes
         original += sum(state[k].numel() * state[k].element_size() for k in seam.weights.values())
         notes[seam.id] = dict(swap.bound.notes)
-    handle = attach(arm, swaps)
+    scales = {record["seam"]["id"]: record["scales"] for record in plan_seams}
+    routes = [ChainRoute.from_record(record, "plan") for record in chains]
+    handle = attach(arm, link(swaps, routes, scales))
     return Treated(arm, handle, operators, packed, original, notes)

@@ -6,6 +6,7 @@ from typing import Any
 
 from flashrt.document.canonical import canonical_bytes, sha256
 from flashrt.qualify.request import CellRequest
+from flashrt_runtime.chain_route import members_record
 
 _ARTIFACT = ("family", "checkpoint_digest", "architecture_digest", "dtype")
 
@@ -52,6 +53,7 @@ def build_cell(
             "activations": "+".join(activations),
             "seams": len(bound),
             **({"overrides": plan["overrides"]} if plan.get("overrides") else {}),
+            **({"chains": members_record(plan["chains"])} if plan.get("chains") else {}),
         },
         "impls": [
             {"structure": s, "backend": b, "form": f, "version": versions[(s, b)]}

@@ -33,10 +33,17 @@ def _cpuinfo(key: str) -> str | None:
     return None
 
 
-def environment(threads: int) -> dict[str, Any]:
+def _driver(device: str) -> str | None:
+    """What a CUDA device's driver calls itself, in one line; arms on a CPU have none."""
+    told = _read("/proc/driver/nvidia/version") if device == "cuda" else None
+    return told.splitlines()[0] if told else None
+
+
+def environment(threads: int, device: str = "cpu") -> dict[str, Any]:
     """Facts of this machine. A fact that cannot be read is ``None``, never guessed.
 
-    ``mhz`` is the clock the kernel reports at this moment; ``memory_bytes`` the physical memory.
+    ``device`` is the class of device that the arms ran on. ``mhz`` is the clock the kernel reports
+    at this moment; ``memory_bytes`` the physical memory.
     """
     mhz = _cpuinfo("cpu MHz")
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -51,5 +58,5 @@ def environment(threads: int) -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: version for name, version in packages.items() if version},
-        "driver": None,
+        "driver": _driver(device),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashrt.qualify.arm import Treated, build_treated
 from flashrt.qualify.controls import eager_digest, empty_control, poison, two_steps
+from flashrt.qualify.counted import counted
 from flashrt.qualify.deferred import Left, looks
 from flashrt.qualify.feed import Feed, logits_of
 from flashrt.qualify.integrity import Looked, look_for_attacks, probe_seams
@@ -18,6 +19,7 @@ from flashrt.qualify.job import Job
 from flashrt.qualify.request import CellRequest
 from flashrt.qualify.timing import Raced, against_dtype, against_itself, against_treated
 from flashrt.qualify.watch import Answered, answers_of
+from flashrt.qualify.window_record import window_record
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +33,11 @@ WATCHED = 2  # frames whose answers are known to a process that judges no parity
 
 @dataclass(frozen=True)
 class Captured:
-    """A captured step and the seconds that its capture took (in neither arm's time)."""
+    """A captured step, the step itself, and the seconds that its capture took (in neither arm's
+    time)."""
 
     stage: Stage
+    step: torch.nn.Module
     setup_s: float
 
 
@@ -44,7 +48,8 @@ class Group:
     ``before`` is the digest of the host's own logits, taken before any arm was built over its
     weights; ``references`` the host's logits of every judged frame (in the first process), or of
     those whose timed outputs are checked; ``answers`` their digests; ``nulls`` null races by cell
-    label; ``own`` looks at what the host leaves behind.
+    label; ``own`` looks at what the host leaves behind; ``followed`` how its captured step follows
+    its windows.
     """
 
     job: Job
@@ -60,6 +65,7 @@ class Group:
     references: dict[str, torch.Tensor]
     answers: Answered
     own: list[Left]
+    followed: dict[str, Any]
 
 
 def capture_step(
@@ -73,11 +79,14 @@ def capture_step(
     step = DecodeStep(model, batch=1, rows=rows, context=context)
     stage = capture(step, step.windows(), form=form, name=name)
     step.reset()
-    return Captured(stage, time.perf_counter() - started)
+    return Captured(stage, step, time.perf_counter() - started)
 
 
-def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> dict[str, Any]:
-    """Evidence of every cell of the group, by label."""
+def measure_group(
+    job: Job, host: Host, cells: list[CellRequest], say: Say, place: tuple[int, int] = (1, 1)
+) -> dict[str, Any]:
+    """Evidence of every cell of the group, by label. ``place`` is the group's number, of how many:
+    each captures the host anew."""
     from flashrt.qualify.frames import judged_frames
 
     rows, context = cells[0].rows, cells[0].context
@@ -93,14 +102,16 @@ def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> d
     frames = {frame.id: frame.token_ids for frame in drawn}
     first = next(iter(frames.values()))[:-1]
     before = eager_digest(host.model, first[: max(16, rows)])
-    say(f"capture the host: {cells[0].phase} of {rows}")
+    say(f"capture the host: {place[0]} of {place[1]}, {cells[0].phase} of {rows}")
     captured = capture_step(
         host.model, rows, context, f"host_{cells[0].phase}_{rows}", cells[0].sequence
     )
     control = empty_control(captured.stage, first, rows)
     watched = frames if job.process == 0 else dict(list(frames.items())[:WATCHED])
-    say(f"reference logits: {len(watched)} held-out frames")
-    references = {n: logits_of(captured.stage, t[:-1], rows) for n, t in watched.items()}
+    references = {
+        n: logits_of(captured.stage, watched[n][:-1], rows)
+        for n in counted(say, "reference logits, held-out frames", watched)
+    }
     answers = Answered(captured.stage, answers_of(references, rows))
     feed = Feed({name: tokens[:-1] for name, tokens in frames.items()}, rows, context)
     shared = {
@@ -122,6 +133,7 @@ def measure_group(job: Job, host: Host, cells: list[CellRequest], say: Say) -> d
         references=references,
         answers=answers,
         own=looks(captured.stage, feed.turns),
+        followed=window_record("host", captured.stage, captured.step, feed, job.process),
     )
     return {cell.label: measure_cell(group, cell, say) for cell in cells}
 
@@ -162,9 +174,10 @@ def measure_cell(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
 
 def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
     job, rows = group.job, group.rows
-    seams = job.plans[cell.label]["seams"]
+    plan = job.plans[cell.label]
+    seams = plan["seams"]
     started = time.perf_counter()
-    treated = build_treated(group.host.model, seams, rows)
+    treated = build_treated(group.host.model, seams, rows, plan.get("chains", ()))
     bind_s = time.perf_counter() - started
     fragment: dict[str, Any] = {}
     say(f"capture {cell.label} ({len(treated.operators)} seams)")
@@ -173,8 +186,10 @@ def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
     frames = list(group.frames.values())
     steps = two_steps(frames, rows)
     first = poison(stage, steps, rows, group.context)
-    say(f"parity {cell.label}")
-    before = {n: logits_of(stage, group.frames[n][:-1], rows) for n in group.references}
+    before = {
+        n: logits_of(stage, group.frames[n][:-1], rows)
+        for n in counted(say, f"parity {cell.label}, frames", group.references)
+    }
     if job.process == 0:
         fragment["parity_before"] = _parity(group, before)
     answers = Answered(stage, answers_of(before, rows))
@@ -199,6 +214,10 @@ def _measured(group: Group, cell: CellRequest, say: Say) -> dict[str, Any]:
         "process": job.process,
         **look_for_attacks(looked, probe_seams(group.host.model, treated, seams, frames[0][:rows])),
     }
+    fragment["window_check"] = [
+        group.followed,
+        window_record("treated", stage, captured.step, group.feed, job.process),
+    ]
     fragment["path"] = _path(job.process, treated, stage)
     fragment["machine"] = {"load_before": os.getloadavg()[0]}
     fragment["setup_s"] = {"host": group.captured.setup_s, "treated": captured.setup_s}
@@ -225,6 +244,7 @@ def _parity(group: Group, answered: dict[str, torch.Tensor]) -> list[dict[str, A
 
 def _path(process: int, treated: Treated, stage: Stage) -> dict[str, Any]:
     report = treated.handle.summary()
+    chains = treated.chains
     return {
         "process": process,
         "expected": dict(treated.operators),
@@ -235,6 +255,7 @@ def _path(process: int, treated: Treated, stage: Stage) -> dict[str, Any]:
         "replays": stage.replays,
         "dispatched": report["dispatched"],
         "fallbacks": report["fallbacks"],
+        **({"chains": chains} if chains else {}),
     }
 
 

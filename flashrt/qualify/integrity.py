@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from flashrt.qualify.arm import Treated
+    from flashrt.qualify.operator_calls import Inputs
     from flashrt_runtime.capture import Stage
 
 # Seen by the watch, in every run of the race.
@@ -81,6 +82,23 @@ def _body(seat: Any) -> torch.nn.Module:
     return body
 
 
+def _wire(
+    bodies: Mapping[str, torch.nn.Module], inputs: dict[str, Inputs], treated: Treated
+) -> None:
+    """Give the readers of every chain what their own producer emits, as they are given it."""
+    import torch
+
+    at = {s.id: next(iter(s.members.values())) for s in treated.handle.seams}
+    for chain in treated.chains:
+        producer = at[chain["producer"]]
+        args, named = inputs[producer]
+        with torch.no_grad():
+            sent = bodies[producer](*args, *named.values())
+        for reader in (at[seam_id] for seam_id in chain["readers"]):
+            args, named = inputs[reader]
+            inputs[reader] = (sent, *args[1:], *list(named.values())[not args :]), {}
+
+
 def probe_seams(
     host: torch.nn.Module,
     treated: Treated,
@@ -103,6 +121,7 @@ def probe_seams(
     with torch.no_grad(), seen_inputs(host, paths) as inputs:
         host(input_ids=tokens[None].to(device), use_cache=False)
     bodies = {path: _body(treated.model.get_submodule(path)) for path in paths}
+    _wire(bodies, inputs, treated)
     calls = operator_calls(bodies, inputs, treated.operators)
     if set(calls) != set(treated.operators):
         return None

@@ -24,6 +24,7 @@ def merge(
     refused = [f["refused"] for f in fragments if "refused" in f]
     first = next((f for f in whole if "parity_before" in f), {})
     integrity = [f["integrity"] for f in whole if "integrity" in f]
+    windows = [record for f in whole for record in f.get("window_check", ())]
     incomplete = None
     if refused:
         incomplete = f"{refused[0]['name']}: {refused[0]['detail']}"
@@ -59,4 +60,5 @@ def merge(
         "environment": dict(environment),
         "incomplete": incomplete,
         **({"integrity": integrity} if integrity else {}),
+        **({"window_check": windows} if windows else {}),
     }

@@ -32,9 +32,11 @@ def null_arm(host: str, request: CellRequest, threads: int, seed: int) -> Arm:
         return product
     from flashrt.host import load_host
     from flashrt.qualify.group import capture_step
+    from flashrt.qualify.request import require_forms
 
+    require_forms([request])
     model = load_host(host).model
-    stage = capture_step(model, request.rows, request.context, "null").stage
+    stage = capture_step(model, request.rows, request.context, "null", request.sequence).stage
 
     def step() -> None:
         stage.replay()

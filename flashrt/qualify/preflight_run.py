@@ -12,6 +12,7 @@ from flashrt.qualify.environment import environment
 from flashrt.qualify.preflight import PreflightReport, preflight
 from flashrt.qualify.run import now
 from flashrt.receipt.build import build_unmeasured
+from flashrt.record import ExecutionBackend, ExperimentExecution, WallClock
 
 if TYPE_CHECKING:
     from flashrt.receipt.store import Store
@@ -50,18 +51,18 @@ def run_preflight(device: str, store: Store) -> StoredPreflight:
 
 
 def _execution(device: str, started: str) -> dict[str, Any]:
-    return {
-        "id": secrets.token_hex(8),
-        "started_at": started,
-        "ended_at": now(),
-        "tool_version": metadata.version("flashrt"),
-        "command": ["flashrt", "qualify", "--device", device],
-        "backend": {
-            "compute_device": "none",
-            "device_state_storage": "none",
-            "host_state_storage": "host memory",
-            "library": f"triton {metadata.version('triton')}",
-            "precision": "none",
-        },
-        "processes": 0,
-    }
+    backend = ExecutionBackend(
+        compute_device="none",
+        device_state_storage="none",
+        host_state_storage="host memory",
+        library=f"triton {metadata.version('triton')}",
+        precision="none",
+    )
+    return ExperimentExecution(
+        id=secrets.token_hex(8),
+        tool_version=metadata.version("flashrt"),
+        command=("flashrt", "qualify", "--device", device),
+        backend=backend,
+        processes=0,
+        wall=WallClock(started, now()),
+    ).record()

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flashrt.document.canonical import canonical_bytes, sha256
-from flashrt.qualify.request import CellRequest
-from flashrt_runtime.reason import Reason, Refusal
+from flashrt.qualify.request import CellRequest, require_forms
+from flashrt.record import FrameRecord, ModelArtifact, Workload
+from flashrt_runtime.reason import Because, Reason, Refusal
 
 if TYPE_CHECKING:
     from flashrt.calibration import Calibration
+    from flashrt.doors.exclusive import Reads
     from flashrt.host import Host
     from flashrt.host.corpus import Corpus
     from flashrt.host.frames import Split
     from flashrt.host.seams import HostSeams
     from flashrt.receipt.store import Store
     from flashrt.scheme.overrides import Overrides
+    from flashrt.scheme.plan import Plan
 
 CACHE = Path(".flashrt")
 PIPELINE = "autoregressive_decode_pipeline@1"
 SAMPLES, HELD_OUT, WINDOW = 32, 16, 128
+LOOKED_AT = 4  # forwards in which nothing else may read what a norm returns
 
 
 class Tell(Protocol):
@@ -36,21 +40,27 @@ class Tell(Protocol):
 class Prepared:
     """One host, its seams and its text, ready to be planned for.
 
-    ``held_out`` names the documents that no calibration frame came from.
+    ``held_out`` names the documents that no calibration frame came from. ``reads`` says who reads
+    what each norm returns, by the norm's module; it is empty where no request asked for chains.
     """
 
     host_reference: str
     frames_reference: str
-    model_artifact: dict[str, Any]
+    artifact: ModelArtifact
     found: HostSeams
-    workload: dict[str, Any]
+    workload: Workload[FrameRecord]
     held_out: tuple[str, ...]
     calibration: Calibration | None
     seed: int
     overrides: Overrides | None = None
+    reads: Mapping[str, Reads] = field(default_factory=dict)
 
     def plan(self, request: CellRequest) -> dict[str, Any]:
-        """The sealed plan of one request. Raises :class:`Refusal` where the scheme cannot be."""
+        """The sealed plan of one request.
+
+        Raises :class:`Refusal` where the scheme cannot be, or where chains were asked for and none
+        can be negotiated.
+        """
         from flashrt.scheme.plan import plan
 
         made = plan(
@@ -59,14 +69,30 @@ class Prepared:
             self.calibration,
             device="cpu",
             rows=request.rows,
-            dtype=str(self.model_artifact["dtype"]),
+            dtype=self.artifact.dtype,
             overrides=self.overrides,
         )
+        made = self._chained(made, request) if request.chains else made
         return made.record(
-            model_artifact=self.model_artifact,
+            model_artifact=self.artifact.record(),
             binding=self.binding,
             binding_manifest=self.manifest,
         )
+
+    def _chained(self, made: Plan, request: CellRequest) -> Plan:
+        """The plan with its producers and chains; what was looked at in vain is among refused."""
+        from flashrt.doors.chains import Where, settle
+
+        dtype = self.artifact.dtype
+        where = Where("cpu", request.rows, lambda seam: dtype)
+        found = settle(made, self.found.emitters, where, self.reads)
+        if not found.chains:
+            nothing = Because(Reason.FORM, f"{made.scheme} has no form that emits for its readers")
+            why = found.refused[0] if found.refused else nothing
+            what = f"no chain could be negotiated: {why.detail}"
+            do = f"qualify {request.scheme}@{request.phase}:{request.rows} without chains"
+            raise Refusal(why.reason, what, subject=why.subject or request.label, do=do)
+        return replace(found.plan, refused=(*made.refused, *found.refused))
 
     @property
     def binding(self) -> dict[str, str]:
@@ -112,6 +138,7 @@ def prepare(
     from flashrt.host.seams import seams_of
     from flashrt.scheme.overrides import Overrides
 
+    require_forms(requests)
     given = None if overrides is None else Overrides.read(overrides)
     tell("load", note=host)
     loaded = load(host, cache=CACHE)
@@ -129,17 +156,19 @@ def prepare(
     )
     source = Source(loaded, found, corpus, split)
     made = _calibration(source, requests, store, digest=calibration, tell=tell)
+    reads = source.reads() if any(request.chains for request in requests) else {}
     workload = made.body["workload"] if made else split.workload()
     return Prepared(
         host_reference=host,
         frames_reference=frames,
-        model_artifact=dict(loaded.model_artifact),
+        artifact=loaded.artifact,
         found=found,
-        workload=dict(workload),
+        workload=Workload.from_record(workload, FrameRecord.from_record),
         held_out=_documents(workload["held_out"]),
         calibration=made,
         seed=seed,
         overrides=given,
+        reads=reads,
     )
 
 
@@ -151,6 +180,18 @@ class Source:
     found: HostSeams
     corpus: Corpus
     split: Split
+
+    def reads(self) -> dict[str, Reads]:
+        """Who reads what the norms return, seen in forwards over real text."""
+        from flashrt.doors.chains import reads_of
+        from flashrt.host.forward import forward
+
+        host, found = self.host, self.found
+        runs = [
+            lambda frame=frame: forward(host.model, frame.token_ids[None], f"frame {frame.id}")
+            for frame in self.split.calibration[:LOOKED_AT]
+        ]
+        return reads_of(host.model, found.emitters, found.seams, runs)
 
     def require_text(self, workload: dict[str, Any]) -> None:
         """Raise :class:`Refusal` (EMPTY_CORPUS, DIGEST) unless the corpus holds these very frames.

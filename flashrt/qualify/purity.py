@@ -31,7 +31,10 @@ def _same(one: Tensors, other: Tensors) -> bool:
 def _other(value: torch.Tensor) -> torch.Tensor:
     """Another activation of the same kind: moved along its last dim, and half as large."""
     moved = value.roll(1, -1)
-    return moved * 0.5 if value.is_floating_point() else moved
+    if not value.is_floating_point():
+        return moved
+    # eight-bit floats can be moved and cast; torch computes with wider ones
+    return (moved.float() * 0.5).to(value.dtype) if value.itemsize == 1 else moved * 0.5
 
 
 def _halves(values: Tensors) -> dict[str, list[torch.Tensor]]:
@@ -113,7 +116,7 @@ def _kept_output(call: Call) -> Finding | None:
     if not _same(returned, kept):
         return _finding(call, Attack.KEPT_OUTPUT, "overwrote what an earlier call had returned")
     for value in returned:
-        value.zero_().sub_(1)
+        _ = value.fill_(-1) if value.is_floating_point() else value.zero_().sub_(1)
     if not _same(call.answer(_copied(call.activations)), kept):
         return _finding(call, Attack.NO_OP_REPLAY, "answered from an output that was overwritten")
     return None

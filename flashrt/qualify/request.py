@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flashrt_runtime.form import parse_form
+from flashrt_runtime.form import needs_cuda, parse_form
 from flashrt_runtime.reason import Reason, Refusal
 
 DEFAULT_FORM = "compile"
 PHASES = ("decode", "prefill")
+CHAINED = "+chains"
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class CellRequest:
     """One cell that somebody wants measured.
 
     ``rows`` is the number of tokens in one step (1 for decode); ``context`` the length of the
-    static cache, in tokens; ``form`` the execution form of both arms, as it is typed.
+    static cache, in tokens; ``form`` the execution form of both arms, as it is typed. With
+    ``chains``, producers that emit for the scheme's readers are bound too, each chain as one.
     """
 
     scheme: str
@@ -25,19 +28,25 @@ class CellRequest:
     rows: int
     context: int = 256
     form: str = DEFAULT_FORM
+    chains: bool = False
+
+    @property
+    def bound(self) -> str:
+        """What the arm binds: the scheme, and ``+chains`` where chains are asked for."""
+        return f"{self.scheme}{CHAINED if self.chains else ''}"
 
     @property
     def label(self) -> str:
         """Short name for tables and logs, e.g. ``decode/1 w8a16_decode``; a form other than the
         default follows, e.g. ``decode/1 w8a16_decode aot``."""
         other = "" if self.form == DEFAULT_FORM else f" {self.form}"
-        return f"{self.phase}/{self.rows} {self.scheme}{other}"
+        return f"{self.phase}/{self.rows} {self.bound}{other}"
 
     @property
     def text(self) -> str:
         """What :meth:`parse` reads, e.g. ``w8a16_decode@prefill:16`` or ``…:16/aot``."""
         other = "" if self.form == DEFAULT_FORM else f"/{self.form}"
-        return f"{self.scheme}@{self.phase}:{self.rows}{other}"
+        return f"{self.bound}@{self.phase}:{self.rows}{other}"
 
     @property
     def sequence(self) -> tuple[str, ...]:
@@ -46,7 +55,7 @@ class CellRequest:
 
     @classmethod
     def parse(cls, text: str, context: int = 256) -> CellRequest:
-        """Read ``SCHEME@PHASE[:ROWS][/FORM]``, e.g. ``w8a16_decode@prefill:16/aot``.
+        """Read ``SCHEME[+chains]@PHASE[:ROWS][/FORM]``, e.g. ``w8a16_decode@prefill:16/aot``.
 
         Raises :class:`Refusal`: CONFLICT for text that does not read so, FORM for a form that is
         unknown, is no basis of a claim, or needs parts that this step does not have.
@@ -56,7 +65,8 @@ class CellRequest:
         if parse_form(form, text)[0] == "segmented":
             what = "a decoder's step has no parts to capture one by one"
             raise Refusal(Reason.FORM, what, subject=text, do="compile or aot")
-        scheme, _, where = asked.partition("@")
+        bound, _, where = asked.partition("@")
+        scheme = bound.removesuffix(CHAINED)
         phase, _, rows_text = where.partition(":")
         if not scheme or phase not in PHASES:
             raise Refusal(
@@ -75,7 +85,23 @@ class CellRequest:
                 subject=text,
                 do="decode has 1 row; prefill has 1 or more, at most the context",
             )
-        return cls(scheme, phase, rows, context, form)
+        return cls(scheme, phase, rows, context, form, chains=scheme != bound)
+
+
+def require_forms(requests: Sequence[CellRequest]) -> None:
+    """Refuse a form that no arm can have where cells are measured, before a host is loaded.
+
+    Cells are measured on the CPU: a CUDA graph's windows would not lie on its device, whatever
+    else the machine has. Raises :class:`Refusal` (UNCAPTURABLE).
+    """
+    for request in requests:
+        if needs_cuda(request.sequence):
+            raise Refusal(
+                Reason.UNCAPTURABLE,
+                f"{request.form} needs a CUDA device, and cells are measured on the CPU",
+                subject=request.label,
+                do="use compile or aot here",
+            )
 
 
 @dataclass(frozen=True)
@@ -106,10 +132,16 @@ class Budget:
         for name, value in stated.items():
             if value < 1:
                 raise Refusal(Reason.CONFLICT, f"{value} measures nothing", subject=name)
-        if not 0 < seconds <= MOST_SECONDS or threads < 0:
+        if not 0 < seconds <= MOST_SECONDS:
             raise Refusal(
-                Reason.CONFLICT, f"seconds {seconds}, threads {threads}", subject="budget"
+                Reason.CONFLICT,
+                f"a race of {seconds:g} s",
+                subject="seconds",
+                do=f"more than 0, at most {MOST_SECONDS:g}",
             )
+        if threads < 0:
+            do = "1 or more; 0 means every core"
+            raise Refusal(Reason.CONFLICT, f"{threads} threads", subject="threads", do=do)
         cores = len(os.sched_getaffinity(0))
         if threads > cores:
             raise Refusal(

@@ -23,6 +23,7 @@ from flashrt.qualify.request import Budget, CellRequest
 from flashrt.qualify.result import CellResult
 from flashrt.qualify.unserved import unserved
 from flashrt.receipt.build import build_receipt, build_unmeasured, cell_digest
+from flashrt.record import ExecutionBackend, ExperimentExecution, FrameRecord, WallClock, judged_on
 from flashrt_runtime.reason import Because, Reason, Refusal
 
 if TYPE_CHECKING:
@@ -197,21 +198,21 @@ def _job(run: Run, planned: Sequence[Planned], index: int) -> Job:
 def _execution(run: Run, processes: int) -> dict[str, Any]:
     from importlib import metadata
 
-    return {
-        "id": secrets.token_hex(8),
-        "started_at": run.started,
-        "ended_at": now(),
-        "tool_version": metadata.version("flashrt"),
-        "command": list(run.stated.command),
-        "backend": {
-            "compute_device": "cpu",
-            "device_state_storage": "host memory",
-            "host_state_storage": "host memory",
-            "library": f"torch {metadata.version('torch')}",
-            "precision": "float32",
-        },
-        "processes": processes,
-    }
+    backend = ExecutionBackend(
+        compute_device="cpu",
+        device_state_storage="host memory",
+        host_state_storage="host memory",
+        library=f"torch {metadata.version('torch')}",
+        precision="float32",
+    )
+    return ExperimentExecution(
+        id=secrets.token_hex(8),
+        tool_version=metadata.version("flashrt"),
+        command=run.stated.command,
+        backend=backend,
+        processes=processes,
+        wall=WallClock(run.started, now()),
+    ).record()
 
 
 def _store_incomplete(run: Run, item: Planned, because: Because, done: int) -> None:
@@ -229,13 +230,15 @@ def _store_incomplete(run: Run, item: Planned, because: Because, done: int) -> N
 def _judge(run: Run, item: Planned, fragments: Sequence[Mapping[str, Any]]) -> CellResult:
     mine = [fragment[item.request.label] for fragment in fragments]
     cost = step_cost(item.plan["seams"], item.request.rows, item.cell["device"])
-    evidence = merge(mine, environment(run.budget.threads), cost, "held_out")
+    seen = environment(run.budget.threads, item.cell["device"]["class"])
+    evidence = merge(mine, seen, cost, "held_out")
+    judged = [FrameRecord.from_record(frame) for frame in mine[0]["judged"]]
     receipt = build_receipt(
         cell=item.cell,
         plan=item.plan["digest"],
         execution=_execution(run, len(evidence["processes"])),
-        model_artifact=run.prepared.model_artifact,
-        workload={**run.prepared.workload, "held_out": mine[0]["judged"]},
+        model_artifact=run.prepared.artifact.record(),
+        workload=judged_on(run.prepared.workload, judged).record(),
         evidence=evidence,
         thresholds=item.thresholds,
         attempts=item.attempts,

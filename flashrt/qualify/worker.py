@@ -39,8 +39,8 @@ def measure(job: Job) -> dict[str, Any]:
     for cell in job.cells:
         groups.setdefault((cell.phase, cell.rows, cell.context, cell.form), []).append(cell)
     evidence: dict[str, Any] = {}
-    for cells in groups.values():
-        evidence |= measure_group(job, host, cells, say)
+    for index, cells in enumerate(groups.values(), start=1):
+        evidence |= measure_group(job, host, cells, say, (index, len(groups)))
     return evidence
 
 

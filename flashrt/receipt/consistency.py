@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from flashrt.receipt.instant import instant
-from flashrt_runtime.reason import Because, Reason
+from flashrt.record import WallClock
+from flashrt_runtime.reason import Because, Reason, Refusal
 
 
 def _conflict(path: str, detail: str) -> Because:
@@ -27,6 +28,7 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
     yield from _machine(cell, evidence["environment"])
     yield from _software(body)
     yield from _races(cell, evidence)
+    yield from _windows(evidence)
     bound = {f"{s['name']}@{s['version']}" for s in cell["structures"]}
     used = {impl["structure"] for impl in cell["impls"]}
     if bound != used:
@@ -34,13 +36,37 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
     for i, run in enumerate(evidence["path"]):
         if len(run["expected"]) != cell["precision"]["seams"]:
             yield _conflict(f"$.evidence.path[{i}].expected", "has not one entry for each seam")
+        yield from _chains(cell["precision"].get("chains", []), run, f"$.evidence.path[{i}]")
     yield from _frames(body)
     yield from _history(body)
 
 
+def _chains(stated: list[dict[str, Any]], run: dict[str, Any], where: str) -> Iterator[Because]:
+    """The chains that a process attached are the cell's, with every member of each."""
+    attached = {chain["producer"]: set(chain["readers"]) for chain in run.get("chains", [])}
+    for chain in stated:
+        producer, readers = chain["producer"], attached.pop(chain["producer"], None)
+        members = {producer, *chain["readers"]}
+        if readers is None:
+            yield _conflict(f"{where}.chains", f"lost the cell's chain of {producer}")
+            continue
+        lost = sorted(set(chain["readers"]) - readers) + sorted(members - set(run["expected"]))
+        if lost:
+            yield _conflict(f"{where}.chains", f"the chain of {producer} lost {lost[0]}")
+        elif readers - members:
+            more = sorted(readers - members)[0]
+            yield _conflict(f"{where}.chains", f"the chain of {producer} has {more} besides")
+    for producer in sorted(attached):
+        yield _conflict(f"{where}.chains", f"has a chain of {producer}, the cell has none")
+
+
 def _machine(cell: dict[str, Any], environment: dict[str, Any]) -> Iterator[Because]:
-    """A cell's device is the environment's own CPU; of another device it says nothing."""
-    device = cell["device"]
+    """A cell's device is the environment's own CPU; arms on CUDA, and no others, have a driver."""
+    device, driver = cell["device"], environment["driver"]
+    if device["class"] == "cuda" and driver is None:
+        yield _conflict("$.evidence.environment.driver", "a CUDA device has one")
+    if device["class"] == "cpu" and driver is not None:
+        yield _conflict("$.evidence.environment.driver", "arms on a CPU have none")
     if device["class"] != "cpu":
         return
     if device["threads"] != environment["threads"]:
@@ -78,6 +104,15 @@ def _races(cell: dict[str, Any], evidence: dict[str, Any]) -> Iterator[Because]:
             yield _conflict(f"$.evidence.dtype_hosts[{i}].dtype", "is the host's own")
 
 
+def _windows(evidence: dict[str, Any]) -> Iterator[Because]:
+    """Every arm in every process is captured over the same windows."""
+    checks = [(i, one) for i, one in enumerate(evidence.get("window_check", ()))]
+    named = [(i, {*c["windows"], *c["unchanged"]}) for i, c in checks if c["refused"] is None]
+    for i, names in named:
+        if names != named[0][1]:
+            yield _conflict(f"$.evidence.window_check[{i}].windows", "differ from the first arm's")
+
+
 def _index(runs: list[dict[str, Any]], process: int) -> int:
     return next(i for i, run in enumerate(runs) if run["process"] == process)
 
@@ -105,11 +140,11 @@ def _history(body: dict[str, Any]) -> Iterator[Because]:
 
 def _times(execution: dict[str, Any]) -> Iterator[Because]:
     try:
-        ordered = instant(execution["started_at"]) <= instant(execution["ended_at"])
-    except ValueError as error:
-        yield _conflict("$.execution", f"no such time: {error}")
+        clock = WallClock.from_record(execution)
+    except Refusal as refusal:
+        yield _conflict("$.execution", refusal.what)
         return
-    if not ordered:
+    if not clock.ordered:
         yield _conflict("$.execution.ended_at", "is before the start")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from flashrt.release.facts import Fact, facts_of
+from flashrt.release.facts import Fact, Some, facts_of
 from flashrt.release.source import Body, hex_of, matches, short
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -88,9 +88,9 @@ def named(subject: str, records: Sequence[Body]) -> list[Fact]:
     """All facts of the cell that a digest names: a cell's, or a record's (8 digits suffice).
 
     Of a digest that no record has, the one fact that is known: itself. ``SCHEME@PHASE[:ROWS]``
-    names those three facts. Raises :class:`Refusal`: CONFLICT for text that is none of these and
-    for a word in it that does not exist, SHAPE for rows that do not fit, AMBIGUOUS for digits
-    that several cells begin with.
+    names those three facts, ``SCHEME+chains@…`` that there are chains, too. Raises
+    :class:`Refusal`: CONFLICT for text that is none of these and for a word in it that does not
+    exist, SHAPE for rows that do not fit, AMBIGUOUS for digits that several cells begin with.
     """
     if _DIGEST.fullmatch(subject):
         return _of_digest(subject, records)
@@ -100,7 +100,8 @@ def named(subject: str, records: Sequence[Body]) -> list[Fact]:
         asked = CellRequest.parse(subject, context=2**31)
         words = Words(scheme=asked.scheme, phase=asked.phase, rows=asked.rows)
         words.check(records)
-        return words.facts()
+        chained = [Some("cell.precision.chains", "one or more")] if asked.chains else []
+        return [*words.facts(), *chained]
     known = [name for reason in Reason for name in (reason.name, reason.code)]
     raise _unknown("cell, digest or reason", subject, ["fp16_weight@decode", *known])
 

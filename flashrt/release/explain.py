@@ -43,6 +43,19 @@ class Considered:
             self.mismatch is None and self.dead is not None and self.dead.reason is Reason.AMBIGUOUS
         )
 
+    @property
+    def chains(self) -> list[dict[str, Any]]:
+        """The seams that the receipt's verdict is one for, producer by producer."""
+        return list(self.receipt["cell"]["precision"].get("chains", []))
+
+    def told(self) -> list[str]:
+        """One line a chain: the seams that were bound and judged as one."""
+        name = short(self.receipt["digest"])
+        return [
+            f"receipt {name}: one unit: {chain['producer']} -> {', '.join(chain['readers'])}"
+            for chain in self.chains
+        ]
+
     def record(self) -> dict[str, Any]:
         """JSON form."""
         out: dict[str, Any] = {
@@ -55,6 +68,8 @@ class Considered:
             "mismatch": None,
             "dead": self.dead.record() if self.dead else None,
         }
+        if self.chains:
+            out["chains"] = self.chains
         if self.mismatch:
             found = self.mismatch.found_in(self.receipt)
             out["mismatch"] = {

@@ -53,6 +53,15 @@ class Fact:
         return known and bool(found == self.expected)
 
 
+@dataclass(frozen=True)
+class Some(Fact):
+    """A fact of which there must be one at least, whatever it is (``cell.precision.chains``)."""
+
+    def holds(self, receipt: Body) -> bool:
+        """Whether the receipt has any."""
+        return bool(self.found_in(receipt))
+
+
 def _leaves(value: Any, name: str) -> Iterator[Fact]:
     """Every fact below a value; a list of plain values is one fact."""
     if isinstance(value, Mapping):

@@ -89,10 +89,14 @@ def label(cell: Body) -> str:
     """A cell in a few words: family, scheme, phase, rows, context, device."""
     shape, device = cell["shape"], cell["device"]
     return (
-        f"{cell['model_artifact']['family']} {cell['precision']['scheme']} "
+        f"{cell['model_artifact']['family']} {_bound(cell['precision'])} "
         f"{shape['phase']} B={shape['batch']} M={shape['rows']} ctx={shape['context']} "
         f"{device['class']}{'' if device['class'] == 'cpu' else ' ' + str(device['arch'])}"
     )
+
+
+def _bound(precision: Body) -> str:
+    return f"{precision['scheme']}{'+chains' if precision.get('chains') else ''}"
 
 
 def said(reasons: Iterable[Because]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from flashrt.document.canonical import canonical_bytes
 from flashrt.release.source import Body, short
 from flashrt.release.state import State
+from flashrt_runtime.chain_route import members_record
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -20,6 +21,7 @@ def _disagreement(receipt: Body, plan: Body) -> str | None:
         ("binding", cell["binding"]["digest"], plan["binding"]["digest"]),
         ("calibration", cell["calibration"], plan["calibration"]),
         ("overrides", cell["precision"].get("overrides"), plan.get("overrides")),
+        ("chains", cell["precision"].get("chains", []), members_record(plan.get("chains", []))),
         (
             "checkpoint",
             cell["model_artifact"]["checkpoint_digest"],
@@ -70,6 +72,11 @@ def route_of(receipt: Body, plan: Body) -> dict[str, Any]:
             )
     if not seams:
         raise Refusal(Reason.CONFLICT, "the plan binds no seam", subject=subject)
+    for chain in plan.get("chains", []):
+        lost = sorted({chain["producer"], *chain["readers"]} - planned)
+        if lost:
+            what = f"the chain of {chain['producer']} lost {lost[0]}, which the plan does not bind"
+            raise Refusal(Reason.CONFLICT, what, subject=subject, do="qualify the cell again")
     speedup = receipt["verdict"]["statistics"]["speedup"]
     return {
         "cell": receipt["cell"],
@@ -81,6 +88,7 @@ def route_of(receipt: Body, plan: Body) -> dict[str, Any]:
         "rank": 0,
         "binding_manifest": plan["binding_manifest"],
         "seams": seams,
+        **({"chains": plan["chains"]} if plan.get("chains") else {}),
         "calibration": receipt["cell"]["calibration"],
     }
 

@@ -144,6 +144,7 @@ def _pictures(seen: EvidenceView) -> list[str]:
             path_figure.path(seen.evidence["path"]),
         ),
         _wide(path_figure.table(seen.evidence["path"])),
+        _folded("Chains", path_figure.chains(seen.evidence["path"]), opened=True),
     ]  # fmt: skip
 
 
@@ -195,6 +196,7 @@ def evidence_markdown(receipt: Body, wrong: Sequence[Because] | None = None) -> 
     ]
     shown = [
         path_figure.table(seen.evidence["path"]),
+        path_figure.chains(seen.evidence["path"]),
         tables.controls(seen),
         tables.diagnosis(seen),
         tables.facts("environment", seen.evidence["environment"], "environment"),

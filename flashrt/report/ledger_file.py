@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,17 @@ MAX_LINES = 1_000_000
 
 @dataclass(frozen=True)
 class Run:
-    """One activation with its seams and stages, and the line that each came from."""
+    """One activation with its seams, adapters and stages, and the line that each came from."""
 
     line: int
     record: dict[str, Any]
     seams: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     stages: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    adapters: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[tuple[int, dict[str, Any]]]:
+        """Where lines of a kind are kept: ``seam``, ``adapter`` or ``stage``."""
+        return {"seam": self.seams, "adapter": self.adapters, "stage": self.stages}[kind]
 
     @property
     def kept_host(self) -> bool:
@@ -71,8 +77,7 @@ def read_ledger(path: Path) -> list[Run]:
         elif not runs:
             raise InputError(str(path), number, "$.kind", "comes before any run")
         else:
-            kept = runs[-1].seams if record["kind"] == "seam" else runs[-1].stages
-            kept.append((number, record))
+            runs[-1].of(record["kind"]).append((number, record))
     if not runs:
         raise InputError(str(path), 1, "$", "the ledger is empty: nothing ran")
     return runs
@@ -92,6 +97,15 @@ def judge(path: Path, runs: list[Run]) -> list[Problem]:
             if seam["calls"] + seam["replayed"] == 0:
                 what = f"{name} never ran its implementation"
                 idle.append(Problem(where, number, "$.calls", what, "", Reason.NEVER_CALLED))
+        for number, one in run.adapters:
+            name = f"{one['seam']}, its adapter in {one['host']},"
+            if one["fallbacks"] > 0:
+                why = one["last_reason"] or "no reason was recorded"
+                what = f"{name} left {one['fallbacks']} calls to the host's own code: {why}"
+                fell.append(Problem(str(path), number, "$.fallbacks", what, "", Reason.FALLBACK))
+            if one["calls"] + one["replayed"] == 0:
+                what = f"{name} never ran its core"
+                idle.append(Problem(str(path), number, "$.calls", what, "", Reason.NEVER_CALLED))
         for number, stage in run.stages:
             if stage["replays"] == 0:
                 what = f"stage {stage['stage']} was captured and never replayed"
@@ -102,24 +116,59 @@ def judge(path: Path, runs: list[Run]) -> list[Problem]:
     return fell + idle
 
 
+_CODE = re.compile(r" \[FRT[0-9]{3} [A-Z0-9_]+\]$")
+
+
+def _why(one: Mapping[str, Any]) -> str:
+    """Why the host ran, the last time. A call that is the host's by design refused nothing: its
+    reason carries no code there."""
+    told: str | None = one["last_reason"]
+    if told is None or one["fallbacks"] > 0:
+        return told or ""
+    return f"by design: {_CODE.sub('', told)}"
+
+
 def seam_table(runs: list[Run]) -> Table:
     """One row a seam: what ran it, and how often."""
-    columns = ("run", "seam", "impl", "calls", "replayed", "dispatched", "fallbacks", "reason")
+    every = [seam for run in runs for _, seam in run.seams]
+    chained = ("chain",) if any("chain" in seam for seam in every) else ()
+    counts = ("calls", "replayed", "dispatched", "fallbacks", "reason")
     rows = [
         (
             str(index),
             seam["seam"],
+            *(_chain(seam) for _ in chained),
             f"{seam['structure']} {seam['backend']}/{seam['form']}",
             str(seam["calls"]),
             str(seam["replayed"]),
             str(seam["dispatched"]),
             str(seam["fallbacks"]),
-            seam["last_reason"] or "",
+            _why(seam),
         )
         for index, run in enumerate(runs, start=1)
         for _, seam in run.seams
     ]
-    return Table(columns, rows, "seams")
+    return Table(("run", "seam", *chained, "impl", *counts), rows, "seams")
+
+
+def _chain(seam: dict[str, Any]) -> str:
+    """The chain that a seam is taken out with, and whether that happened."""
+    return f"{seam.get('chain', '')}{' (taken out)' if 'restored' in seam else ''}"
+
+
+def adapter_table(runs: list[Run]) -> Table:
+    """One row an adapter: how often its core ran, and how often the host's own code did."""
+    columns = ("run", "seam", "member", "host", "calls", "replayed", "dispatched", "fallbacks")
+    rows = [
+        (
+            str(index),
+            *(str(one[name]) for name in columns[1:]),
+            _why(one),
+        )
+        for index, run in enumerate(runs, start=1)
+        for _, one in run.adapters
+    ]
+    return Table((*columns, "reason"), rows, "adapters")
 
 
 def stage_table(runs: list[Run]) -> Table:

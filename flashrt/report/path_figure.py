@@ -103,3 +103,17 @@ def table(paths: Sequence[Body]) -> Table:
         "process", "seams reached", "operators", "replays", "calls outside the band", "fallbacks",
     )  # fmt: skip
     return Table(columns, rows, "what the captured graphs ran, process by process")
+
+
+def chains(paths: Sequence[Body]) -> Table:
+    """The chains that were attached as one each, and in how many processes; empty without any."""
+    found: dict[tuple[str, tuple[str, ...]], int] = {}
+    for run in paths:
+        for chain in run.get("chains", ()):
+            key = chain["producer"], tuple(chain["readers"])
+            found[key] = found.get(key, 0) + 1
+    rows = [
+        (producer, ", ".join(readers), f"{count} of {len(paths)}")
+        for (producer, readers), count in sorted(found.items())
+    ]
+    return Table(("producer", "readers", "processes"), rows, "chains, each bound and judged as one")

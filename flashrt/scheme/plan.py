@@ -14,6 +14,7 @@ from flashrt.scheme.overrides import Overrides
 from flashrt.scheme.places import find_heads, overlap
 from flashrt.scheme.registry import get, quantises, resolve
 from flashrt.scheme.structures import is_fusion
+from flashrt_runtime.chain_route import ChainRoute
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason, Refusal
 
@@ -23,7 +24,8 @@ class Plan:
     """``scheme`` is resolved (never ``auto``). ``refused`` are seams that no form serves.
 
     ``calibration`` is the digest of the receipt that the scales come from, ``overrides`` that of
-    the file with the scales that a person gave; ``None`` where there is none.
+    the file with the scales that a person gave; ``None`` where there is none. ``chains`` are
+    bound, judged and taken out whole (:mod:`flashrt.doors.chains` negotiates them).
     """
 
     scheme: str
@@ -31,6 +33,7 @@ class Plan:
     refused: tuple[Because, ...]
     calibration: str | None
     overrides: str | None = None
+    chains: tuple[ChainRoute, ...] = ()
 
     @property
     def bound(self) -> tuple[SeamPlan, ...]:
@@ -44,8 +47,10 @@ class Plan:
         binding: Mapping[str, str],
         binding_manifest: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The sealed plan artefact. ``overrides`` is there only where scales were overridden."""
-        given = {"overrides": self.overrides} if self.overrides else {}
+        """The sealed plan artefact; ``overrides`` and ``chains`` only where there are any."""
+        given: dict[str, Any] = {"overrides": self.overrides} if self.overrides else {}
+        if self.chains:
+            given["chains"] = [chain.record() for chain in self.chains]
         return seal(
             {
                 "schema": "flashrt.plan/1",

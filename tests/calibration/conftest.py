@@ -1,4 +1,4 @@
-"""Simulated robot datasets, copied so that a test may break them."""
+"""Simulated robot datasets, copied so that a test may break them, and one small calibration."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from torch import nn
 
+from flashrt.calibration import Calibration, calibrate
 from flashrt.calibration.lerobot import open_dataset
 from flashrt.document.problem import InputError
+from flashrt.host.corpus import folder_corpus
+from flashrt.host.discovery import discover
+from flashrt.host.frames import Split, text_frames
+from flashrt_runtime.contract import Seam
+from flashrt_runtime.identity import checkpoint_digest
 from flashrt_runtime.reason import Reason
 
 SAMPLE = Path(__file__).parent / "data"
@@ -92,3 +99,67 @@ def robot(tmp_path: Path) -> Callable[[str], RobotData]:
 def sample() -> Path:
     """The folder of samples, not to be written to."""
     return SAMPLE
+
+
+Build = Callable[..., nn.Module]
+SPECS = dict.fromkeys(("decoder_ffn@1", "linear_proj@1", "qkv_pack@1"), "sha256:" + "1" * 64)
+BINDING = {"name": "tiny", "digest": "sha256:" + "2" * 64}
+
+
+def artifact(model: nn.Module) -> dict[str, Any]:
+    """The model's record, without an architecture."""
+    return {
+        "name": "tiny",
+        "family": "llama",
+        "checkpoint_digest": checkpoint_digest(model.state_dict().items()),
+        "dtype": "float32",
+        "tokenizer_digest": None,
+        "parameters": 1,
+        "provenance": "a test",
+    }
+
+
+class Job:
+    """One small calibration and what it must be asked for to be loaded again."""
+
+    def __init__(self, model: nn.Module, split: Split) -> None:
+        self.model, self.split = model, split
+        self.seams: tuple[Seam, ...] = discover(
+            model, lambda: model(split.calibration[0].token_ids[None])
+        ).seams
+
+    @property
+    def artifact(self) -> dict[str, Any]:
+        """The model's record as it is now."""
+        return artifact(self.model)
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        """What a receipt of this job is loaded for."""
+        return {
+            "model_artifact": self.artifact,
+            "binding": BINDING,
+            "seams": self.seams,
+            "specs": SPECS,
+        }
+
+    def run(self, **options: Any) -> Calibration:
+        """Calibrate."""
+        return calibrate(
+            self.model,
+            self.seams,
+            self.split.calibration,
+            workload=self.split.workload(),
+            model_artifact=self.artifact,
+            binding=BINDING,
+            specs=SPECS,
+            **options,
+        )
+
+
+@pytest.fixture
+def job(llama: Build, tokenizer: Any, text_folder: Path) -> Job:
+    """A tiny llama, calibrated on six frames of text."""
+    corpus = folder_corpus(text_folder)
+    split = text_frames(tokenizer, corpus, window=16, samples=6, held_out=3)
+    return Job(llama(), split)

@@ -5,11 +5,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flashrt.calibration.feed import text_feed
 from flashrt_cli.main import run
+from flashrt_runtime.reason import Refusal
 
 Call = Callable[..., tuple[int, str]]
 
@@ -160,3 +163,17 @@ def test_a_picture_that_fails_at_the_end_names_the_receipt(
     assert code == 2
     assert f"flashrt report sha256:{receipt.stem}" in err
     assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "unsaid"),
+    [("qwen3", "transformers:FOLDER", "lerobot"), ("pi0", "lerobot:FOLDER", "tokenizer's files")],
+)
+def test_a_host_without_tokenizer_is_told_what_is_for_its_kind(
+    family: str, said: str, unsaid: str
+) -> None:
+    host = SimpleNamespace(tokenizer=None, name="h", artifact=SimpleNamespace(family=family))
+    with pytest.raises(Refusal, match="no tokenizer") as caught:
+        text_feed(host)
+    assert said in caught.value.do
+    assert unsaid not in caught.value.do

@@ -103,7 +103,7 @@ def test_a_host_that_does_not_repeat_itself_decides_nothing(walk):
 def test_an_arm_that_changes_its_answer_after_the_race_is_not_attached(net, walk):
     done, raced = walk(treated=lambda out, n: out + 0.01 * (n > 1))
     assert raced == [["host", "treated"]]
-    assert done.decision.reason is Reason.AMBIGUOUS
+    assert done.decision.reason is Reason.INTEGRITY
     assert seats(net) == []
 
 

@@ -24,7 +24,7 @@ def verdict(factory, window, **rule):
         "before": [window],
         "after": [window],
     }
-    for control in ("empty_control", "path", "rollback", "poison"):
+    for control in ("empty_control", "path", "rollback", "poison", "integrity"):
         body[control] = factory.evidence(processes=1)[control]
     return judge(body, {**factory.thresholds().record(), **rule})
 

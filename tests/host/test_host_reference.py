@@ -16,7 +16,7 @@ def test_the_three_kinds_of_host_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "llama", "transformers:", "hub:org/name"])
 def test_other_words_are_refused_with_what_to_type(text: str) -> None:
-    with pytest.raises(Refusal, match="type smollm2, transformers:FOLDER") as caught:
+    with pytest.raises(Refusal, match="type smollm2, tiny_gpt, transformers:FOLDER") as caught:
         parse(text)
     assert caught.value.reason is Reason.HOST
 

@@ -51,3 +51,12 @@ def test_an_unseen_seam_says_what_discovery_said_there() -> None:
     assert said.unseen[0].reason is Reason.LAYOUT
     assert "it reads a view" in said.unseen[0].detail
     assert match([SEAM], []).unseen[0].reason is Reason.STRUCTURE
+
+
+def test_what_is_bound_and_not_seen_says_why_it_cannot_be_seen() -> None:
+    (other,) = match([SEAM], []).unseen
+    assert other.reason is Reason.STRUCTURE
+    assert "nothing at its modules was like it" in other.detail
+    (cadence,) = match([replace(SEAM, structure="cadence_static@1")], []).unseen
+    assert cadence.subject == "a.qkv"
+    assert "a forward shows no schedule" in cadence.detail

@@ -105,8 +105,11 @@ def test_two_that_fit_are_ambiguous() -> None:
 
 def test_bands_are_said_in_words() -> None:
     form = loader.manifests()[0].forms[0]
-    said = [replace(form, rows=band).band() for band in ((1, 1), (2, 2), (1, 16), (17, None))]
-    assert said == ["1 row", "2 rows", "1 to 16 rows", "17 rows and more"]
+    bands = ((1, 1), (2, 2), (1, 16), (17, None), (1, None))
+    said = [replace(form, rows=band).band() for band in bands]
+    assert said == [
+        "1 row", "2 rows", "1 to 16 rows", "17 rows and more", "any number of rows",
+    ]  # fmt: skip
     assert not replace(form, rows=(2, 4)).serves_rows(1)
 
 

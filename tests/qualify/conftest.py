@@ -110,6 +110,20 @@ def prepared(
         )
 
 
+@pytest.fixture(scope="session")
+def chained(
+    source: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prepared]:
+    """The tiny host, calibrated and watched for cells with chains."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("chained")
+        patch.chdir(folder)
+        wanted = (CellRequest.parse("fp8_static+chains@decode"),)
+        yield prepare(
+            *source, wanted, Store(folder), calibration=None, seed=0, tell=lambda *_, **__: None
+        )
+
+
 class FakeProcess:
     """Stands for a measuring process: whole evidence of a win, from the job it is told.
 
@@ -144,6 +158,12 @@ class FakeProcess:
             "dtype_hosts": [],
             "judged": [{"id": n, "digest": digest(n), "positions": 65} for n in names],
             "poison": {"process": index, "outputs_rewritten": True, "inputs_honoured": True},
+            "integrity": {
+                "process": index,
+                "looked_for": sorted(REQUIRED),
+                "findings": [],
+            },
+            "window_check": [self.factory.followed(index, arm) for arm in ("host", "treated")],
             "path": {
                 "process": index,
                 "expected": {s["seam"]["id"]: "flashrt::fake" for s in bound},
@@ -161,6 +181,12 @@ class FakeProcess:
             fragment |= {"parity_before": windows, "parity_after": windows}
         self.change(fragment)
         return fragment
+
+
+@pytest.fixture(scope="session")
+def fake_of() -> Callable[[ModuleType], FakeProcess]:
+    """Makes pretended processes, for fixtures that live longer than a test."""
+    return FakeProcess
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from flashrt.qualify.witness import HeldClock
 from flashrt.race.load import ProcStat, Reading
 from flashrt.receipt.spec_gates import catalog_gates
 from flashrt_runtime.capture import Stage, capture
-from flashrt_runtime.reason import Reason
+from flashrt_runtime.reason import Because, Reason
 
 ROWS, CONTEXT = 2, 64
 DECODE = CellRequest.parse("fp16_weight@decode")
@@ -142,14 +142,30 @@ def test_an_attack_that_was_not_looked_for_is_no_innocence(judged):
 
 def test_a_process_that_looked_for_nothing_is_incomplete(run_of, fake):
     def spoil(fragment: dict[str, Any]) -> None:
-        if fragment["process"] != 1:
-            body = {"looked_for": sorted(REQUIRED), "findings": []}
-            fragment["integrity"] = {"process": fragment["process"], **body}
+        if fragment["process"] == 1:
+            del fragment["integrity"]
 
     fake.change = spoil
     (result,) = qualify(run_of(), (DECODE,), lambda text: None, fake)
     assert result.state == "unknown"
     assert [(b.reason, b.subject) for b in result.because] == [(Reason.INCOMPLETE, "integrity")]
+
+
+def test_an_arm_whose_windows_are_not_followed_is_unknown(run_of, fake):
+    refused = Because(Reason.UNCAPTURABLE, "a replay does not follow 'x'", "decode").record()
+
+    def spoil(fragment: dict[str, Any]) -> None:
+        if fragment["process"] == 2:
+            empty: dict[str, Any] = {"windows": [], "held": [], "unchanged": []}
+            fragment["window_check"][1] |= {**empty, "refused": refused}
+
+    fake.change = spoil
+    (result,) = qualify(run_of(), (DECODE,), lambda text: None, fake)
+    assert result.state == "unknown"
+    assert result.receipt["evidence"]["window_check"][5]["refused"] == refused
+    assert [(b.reason, b.subject) for b in result.because] == [
+        (Reason.UNCAPTURABLE, "process 2, windows of the treated arm")
+    ]
 
 
 class Virtual:

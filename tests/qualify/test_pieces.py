@@ -158,7 +158,7 @@ def test_frames_to_judge_come_from_held_out_documents_alone(prepared, at_home, s
     assert len(drawn) == 6
     assert {frame.document for frame in drawn} <= set(prepared.held_out)
     assert {frame.token_ids.numel() for frame in drawn} == {9}
-    calibrated = {f["id"].rpartition("#")[0] for f in prepared.workload["frames"]}
+    calibrated = {f.id.rpartition("#")[0] for f in prepared.workload.requests}
     assert not calibrated & {frame.document for frame in drawn}
     again = judged_frames(tokenizer, **given, seed=0)
     assert [f.digest for f in again] == [f.digest for f in drawn]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from flashrt.qualify.request import CellRequest
+from flashrt_cli.main import run
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -30,3 +31,9 @@ def test_a_form_that_no_claim_can_rest_on_is_refused(form: str) -> None:
     with pytest.raises(Refusal) as caught:
         CellRequest.parse(f"w8a16_decode@decode/{form}")
     assert caught.value.reason is Reason.FORM
+
+
+@pytest.mark.parametrize("command", ["qualify", "race", "explain"])
+def test_the_help_says_that_a_form_may_follow(command: str, capsys: pytest.CaptureFixture) -> None:
+    assert run([command, "--help"]) == 0
+    assert "[:ROWS][/FORM]" in capsys.readouterr().out

@@ -58,6 +58,16 @@ def test_the_controls_hold(measured):
     }
 
 
+def test_both_arms_follow_every_window_and_read_nothing_else(measured):
+    fragment = measured[2]
+    assert [check["arm"] for check in fragment["window_check"]] == ["host", "treated"]
+    for check in fragment["window_check"]:
+        assert check["refused"] is None
+        assert check["process"] == 0
+        assert (check["windows"], check["held"]) == (["token_ids", "positions"], [])
+        assert check["unchanged"] == []
+
+
 def test_parity_is_finite_on_frames_that_were_held_out(measured, prepared):
     fragment = measured[2]
     judged = {frame["id"] for frame in fragment["judged"]}
@@ -77,6 +87,7 @@ def test_one_process_is_judged_and_certifies_nothing(measured):
     cost = step_cost(plan["seams"], 1, {"isa": ["avx2"], "threads": 1})
     evidence = merge([fragment], environment(1), cost, "held_out")
     verdict = judge(evidence, rule.record())
+    assert evidence["window_check"] == fragment["window_check"]
     assert verdict["state"] == "supported_correct", verdict["reasons"]
     reasons = {Reason.of(because["code"]) for because in verdict["reasons"]}
     assert reasons

@@ -70,6 +70,18 @@ def window(frame: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+def followed(process: int, arm: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "process": process,
+        "arm": arm,
+        "windows": ["token_ids", "positions"],
+        "held": [],
+        "unchanged": [],
+        "refused": None,
+        **changes,
+    }
+
+
 def evidence(
     gate: Thresholds | None = None,
     ratio: float = 1.5,
@@ -121,6 +133,7 @@ def evidence(
         "integrity": [
             {"process": p, "looked_for": sorted(REQUIRED), "findings": []} for p in every
         ],
+        "window_check": [followed(p, arm) for p in every for arm in ("host", "treated")],
         "resources": {"weight_bytes_host": 1000, "weight_bytes_treated": 260},
         "cost": {
             "flops": 2.5e8,

@@ -153,6 +153,15 @@ def test_a_record_among_those_of_another_kind_is_refused(store, factory):
     assert (caught.value.reason, caught.value.subject) == (Reason.DIGEST, str(path))
 
 
+@pytest.mark.parametrize("body", [{"points": 3}, {"kind": "calibration", "points": []}, {}])
+def test_a_calibration_of_another_shape_is_refused_by_its_digest_too(store, body):
+    digest = store.put("calibration", body)
+    with pytest.raises(InputError, match="required property") as caught:
+        store.get("calibration", digest)
+    assert str(store.path("calibration", digest)) in str(caught.value)
+    assert "flashrt schema calibration_receipt" in str(caught.value)
+
+
 def test_a_calibration_of_another_shape_is_refused_where_one_is_looked_for(store):
     digest = store.put("calibration", {"points": 3})
     with pytest.raises(InputError) as caught:

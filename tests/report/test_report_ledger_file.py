@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flashrt.document.problem import InputError
-from flashrt.report.ledger_file import judge, read_ledger, seam_table, stage_table
+from flashrt.report.ledger_file import adapter_table, judge, read_ledger, seam_table, stage_table
 from flashrt_runtime.ledger import RunLine
 from flashrt_runtime.reason import Reason
 
@@ -46,6 +46,45 @@ def test_clean_run(ledger):
         "1", "layers.0.mlp", "decoder_ffn@1 cpu_fp16/decode", "3", "5", "1", "0", "",
     )  # fmt: skip
     assert stage_table(runs).rows == [("1", "decode", "compile", "5", "1", "1")]
+
+
+OUTSIDE = "an eager call is outside the recorded form, which is captured [FRT011 FORM]"
+ADAPTER = {
+    "schema": "flashrt.ledger/1", "kind": "adapter", "seam": "layers.0.attn", "member": "self",
+    "host": "LlamaAttention", "calls": 2, "dispatched": 0, "fallbacks": 0, "replayed": 0,
+    "last_reason": None,
+}  # fmt: skip
+
+
+def test_a_call_that_is_the_hosts_by_design_carries_no_refusals_code(ledger):
+    path = ledger(RUN, {**SEAM, "last_reason": OUTSIDE})
+    assert found(path) == []
+    told = seam_table(read_ledger(path)).rows[0][-1]
+    assert told == "by design: an eager call is outside the recorded form, which is captured"
+    fell = ledger(RUN, {**SEAM, "last_reason": OUTSIDE, "fallbacks": 1})
+    assert seam_table(read_ledger(fell)).rows[0][-1] == OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"fallbacks": 2, "last_reason": "its mask"}, [(3, Reason.FALLBACK)]),
+        ({"calls": 0, "dispatched": 3}, [(3, Reason.NEVER_CALLED)]),
+        ({"calls": 0, "replayed": 3}, []),
+    ],
+)
+def test_adapters_are_rows_and_are_judged(ledger, change, expected):
+    path = ledger(RUN, SEAM, {**ADAPTER, **change}, STAGE)
+    assert found(path) == expected
+    (row,) = adapter_table(read_ledger(path)).rows
+    assert row[:4] == ("1", "layers.0.attn", "self", "LlamaAttention")
+
+
+def test_an_adapter_row_that_lacks_a_count_is_refused(ledger):
+    body = {key: value for key, value in ADAPTER.items() if key != "fallbacks"}
+    with pytest.raises(InputError, match="'fallbacks' is a required property"):
+        read_ledger(ledger(RUN, body))
 
 
 def test_replays_alone_are_calls(ledger):

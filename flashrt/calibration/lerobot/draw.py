@@ -11,6 +11,7 @@ from flashrt.calibration.lerobot.dataset import Dataset
 from flashrt.calibration.lerobot.frame import RobotFrame
 from flashrt.calibration.sampling import LARGEST_SEED, hold_out, stratify
 from flashrt.document.canonical import sha256
+from flashrt.record import Drawing, FrameRecord, Workload
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -44,23 +45,22 @@ class RobotSplit:
 
     def workload(self) -> dict[str, Any]:
         """The Workload record."""
-        record = {
-            "name": self.dataset.name,
-            "kind": "robot",
-            "source": self.dataset.source,
-            "frames": [frame.record() for frame in self.calibration],
-            "held_out": [frame.record() for frame in self.held_out],
-            "window": 1,
-            "seed": self.seed,
-            "sampler": SAMPLER,
-            "split": "by episode",
-        }
         mean, std = self.moments()
-        if mean.size:
-            record["state_moments"] = sha256(
-                b"".join(v.astype("<f8").tobytes() for v in (mean, std))
-            )
-        return record | ({"excluded": list(self.excluded)} if self.excluded else {})
+        numbers = b"".join(v.astype("<f8").tobytes() for v in (mean, std))
+        drawing = Drawing(
+            name=self.dataset.name,
+            kind="robot",
+            source=self.dataset.source,
+            held_out=tuple(FrameRecord.from_record(f.record()) for f in self.held_out),
+            window=1,
+            seed=self.seed,
+            sampler=SAMPLER,
+            split="by episode",
+            state_moments=sha256(numbers) if mean.size else None,
+            excluded=self.excluded,
+        )
+        frames = tuple(FrameRecord.from_record(f.record()) for f in self.calibration)
+        return Workload(frames, drawing).record()
 
 
 def robot_frames(

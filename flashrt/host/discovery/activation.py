@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
 
 KNOWN = ("silu", "gelu_tanh")
-_VALUES = 128  # of each product that are looked at, spread evenly
+_VALUES = 128  # of each product that are looked at first, spread evenly
 
 Triple = tuple["torch.Tensor", "torch.Tensor | None", "torch.Tensor"]
 
@@ -33,53 +33,61 @@ def functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     }
 
 
-def fitting(
-    triples: Sequence[Triple], *, whole: bool = False, among: Collection[str] = ()
-) -> list[list[str]]:
+def fitting(triples: Sequence[Triple], *, among: Collection[str] = ()) -> list[list[str]]:
     """For each (gate, up, product): the functions f for which f(gate) * up is the product.
 
     The three tensors have one shape; an ``up`` of ``None`` is all ones. The tolerance is eight
     roundings of |gate·up| per element in the host's dtype, so functions that differ by less on
-    these values are all returned. Values are spread evenly over the tensors, at most 255 each;
-    ``whole`` looks at all. ``among`` names the functions to try, all of them where it is empty.
+    these values are all returned. A few values, spread evenly, rule out; every value decides.
+    ``among`` names the functions to try, all of them where it is empty.
     """
-    import torch
-
-    out: list[list[str]] = [[] for _ in triples]
-    tried = {name: f for name, f in functions().items() if not among or name in among}
+    tried = [name for name in functions() if not among or name in among]
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, (gate, up, product) in enumerate(triples):
         whole = gate.shape == product.shape and (up is None or up.shape == product.shape)
         if whole and product.numel():
             groups.setdefault((product.numel(), product.dtype, product.device), []).append(i)
+    out: list[list[str]] = [[] for _ in triples]
     for members in groups.values():
-        gates = torch.stack([_spread(triples[i][0], whole) for i in members])
-        ups = torch.stack([_up(triples[i], whole) for i in members])
-        products = torch.stack([_spread(triples[i][2], whole) for i in members])
-        wide = torch.promote_types(products.dtype, torch.float32)
-        tolerance = 8 * torch.finfo(products.dtype).eps
-        bound = (gates * ups).abs().to(wide)
-        for name, function in tried.items():
-            # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
-            scale = ups.abs().to(wide) if name == "sigmoid" else bound
-            want = function(gates) * ups
-            difference = (products.to(wide) - want.to(wide)).abs()
-            near = (difference <= tolerance * scale + 1e-30).all(dim=1).tolist()
-            for i, fits in zip(members, near, strict=True):
-                if fits:
-                    out[i].append(name)
+        count = triples[members[0]][2].numel()
+        some = _spread(count)
+        left = _near(triples, dict.fromkeys(members, tried), some)
+        for i, names in (left if some == 1 else _near(triples, left, 1)).items():
+            out[i] = names
     return out
 
 
-def _spread(tensor: torch.Tensor, whole: bool) -> torch.Tensor:
-    flat = tensor.reshape(-1)
-    step = 1 if whole else max(1, flat.shape[0] // _VALUES)
-    return flat[:: step | 1]  # an odd step does not meet the same features in every row
-
-
-def _up(triple: Triple, whole: bool) -> torch.Tensor:
+def _near(
+    triples: Sequence[Triple], tried: Mapping[int, Sequence[str]], step: int
+) -> dict[int, list[str]]:
+    """Of the functions ``tried`` for each triple: those that fit every ``step``-th value."""
     import torch
 
-    gate, up, _ = triple
-    values = _spread(gate if up is None else up, whole)
-    return torch.ones_like(values) if up is None else values
+    if not tried:
+        return {}
+    members = list(tried)
+    three = [triples[i] for i in members]
+    gates = torch.stack([gate.reshape(-1)[::step] for gate, _, _ in three])
+    ones = torch.ones_like(gates[0])
+    ups = torch.stack([ones if up is None else up.reshape(-1)[::step] for _, up, _ in three])
+    products = torch.stack([product.reshape(-1)[::step] for _, _, product in three])
+    wide = torch.promote_types(products.dtype, torch.float32)
+    tolerance = 8 * torch.finfo(products.dtype).eps
+    bound = (gates * ups).abs().to(wide).mul_(tolerance).add_(1e-30)
+    out: dict[int, list[str]] = {}
+    for name, function in functions().items():
+        if not any(name in names for names in tried.values()):
+            continue
+        # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
+        most = ups.abs().to(wide) * tolerance + 1e-30 if name == "sigmoid" else bound
+        off = (products.to(wide) - (function(gates) * ups).to(wide)).abs_()
+        near = (off <= most).all(dim=1).tolist()
+        for i, fits in zip(members, near, strict=True):
+            if fits and name in tried[i]:
+                out.setdefault(i, []).append(name)
+    return out
+
+
+def _spread(count: int) -> int:
+    """The step between the values that are looked at first."""
+    return max(1, count // _VALUES) | 1  # an odd one does not meet the same features in every row

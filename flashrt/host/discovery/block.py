@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from flashrt.host.discovery.attention.flow import Flow, flow
-from flashrt.host.discovery.attention.tap import Child, Site
+from flashrt.host.discovery.attention.tap import Site
 from flashrt.host.discovery.attention.window import declared
 from flashrt.host.discovery.near_miss import DECODER_BLOCK, Found, NearMiss
 from flashrt.host.discovery.norms import Norm
@@ -122,7 +122,7 @@ def _closed(layer: _Layer, norms: _Norms, first: Call, feed: Call) -> Seam | Obj
         return output
     if not _is_sum(y, norms.sum, feed.output):
         return Reason.STRUCTURE, "what it returns is not the feed-forward's result plus a residual"
-    if not _sums_whole(layer, norms, output):
+    if not _sums_whole(layer, norms, output, feed):
         return Reason.STRUCTURE, "what it adds up is not what it read, attention and feed-forward"
     heads = _heads(layer, norms, output)
     if not isinstance(heads, Flow):
@@ -184,38 +184,14 @@ def _output(layer: _Layer, first: Call, feed: Call, norms: _Norms) -> Projection
     return output
 
 
-def _sums_whole(layer: _Layer, norms: _Norms, output: Projection) -> bool:
-    """Whether both sums hold for every element, where its parts are the layer's own children."""
-    at = layer.view.model.get_submodule
-    found = layer.site
-    if found is None:
-        return True  # refused elsewhere: nothing attends
-    site, frame = found
-    parts = (norms.before.path, norms.after.path, layer.ffn.members["self"])
-    before, after, feed = (_child(frame, frame, at(path)) for path in parts)
-    out = _child(site, frame, at(output.path))
-    y = frame.output[0] if isinstance(frame.output, tuple) else frame.output
-    if before is None or after is None or feed is None or out is None or out.output is None:
-        return True
-    seen = [before.input, after.input, feed.output, out.output]
-    if not isinstance(y, torch.Tensor) or any(one is None or not one.intact() for one in seen):
-        return True
-    x, total, fed, closed = (one.tensor for one in seen if one is not None)
-    return _added(total, x, closed) and _added(y, total, fed)
-
-
-def _child(site: Site, frame: Site, module: torch.nn.Module) -> Child | None:
-    for inner in site.frames():
-        calls = [child for child in inner.children if child.module is module]
-        if calls or inner is frame:
-            return calls[0] if len(calls) == 1 else None
-    return None
-
-
-def _added(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
-    if not total.shape == a.shape == b.shape:
+def _sums_whole(layer: _Layer, norms: _Norms, output: Projection, feed: Call) -> bool:
+    """Whether both sums hold for the sum of all rows as well, those that were not kept too."""
+    x, y = layer.call.input, layer.call.result()
+    closed = layer.view.seen.within(layer.call, output.path)
+    parts = closed.output if closed is not None else None, feed.output
+    if x is None or y is None or parts[0] is None or parts[1] is None:
         return False
-    return torch.equal(total, a + b) or _near(total, a, b)
+    return norms.sum.sums(x, parts[0]) and y.sums(norms.sum, parts[1])
 
 
 def _near(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -225,6 +201,7 @@ def _near(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _is_sum(total: Observed, a: Observed | None, b: Observed | None) -> bool:
+    """Whether it is for the rows that are kept, element by element."""
     if a is None or b is None or a.kept.shape != b.kept.shape or total.kept.shape != a.kept.shape:
         return False
     return _near(total.kept, a.kept, b.kept)

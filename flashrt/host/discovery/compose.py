@@ -242,7 +242,7 @@ def _tied(model: torch.nn.Module, seams: list[Seam]) -> tuple[Because, ...]:
     notes = []
     for seam in seams:
         own = set(seam.weights.values())
-        shared = [k for key in own for k in by_key.get(key, ()) if k not in own]
+        shared = [k for key in seam.weights.values() for k in by_key.get(key, ()) if k not in own]
         if shared:
             what = f"its weight is also {shared[0]}; a packed form is a copy, that one stays as is"
             notes.append(Because(Reason.TIED, what, seam.id))

@@ -11,8 +11,9 @@ import torch
 
 from flashrt.host.discovery.activation import KNOWN, Triple, fitting
 from flashrt.host.discovery.near_miss import DECODER_FFN, Found, NearMiss
-from flashrt.host.discovery.probe import again, loud, rows_like, unprobed
+from flashrt.host.discovery.probe import again, likeness, loud, rows_like, unprobed
 from flashrt.host.discovery.projection import Projection, stacked_matrices
+from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.view import View, region_of
 from flashrt_runtime.contract import Point, Seam
 from flashrt_runtime.reason import Reason
@@ -32,6 +33,11 @@ class GatedTrio:
     down: Projection
     fits: tuple[str, ...]
     swapped: tuple[str, ...] = ()
+
+    @property
+    def projections(self) -> tuple[Projection, Projection, Projection]:
+        """Gate, up and down."""
+        return (self.gate, self.up, self.down)
 
     @property
     def paths(self) -> tuple[str, str, str]:
@@ -179,15 +185,25 @@ def _probe(trio: GatedTrio, region: str, view: View) -> tuple[str, ...]:
     """The activations that still fit, in fp32, on values that the host's own did not reach.
 
     A copy of the region is run in which gate and up say those values and down writes down their
-    product. Raises what the copy raises.
+    product; regions that are alike have one. Raises what the copy raises.
     """
     outer = view.seen.calls[region][0].input
     assert outer is not None
+    at = view.model.get_submodule
+    stands = {at(p.path): (i, p.k, p.n, p.bias_key is None) for i, p in enumerate(trio.projections)}
+    alike = likeness(at(region), stands)
+    key = ("gated", alike, outer.shape, outer.kept.device, trio.fits)
+    return view.once(key, lambda: _copied(trio, region, at(region), outer))
+
+
+def _copied(
+    trio: GatedTrio, region: str, module: torch.nn.Module, outer: Observed
+) -> tuple[str, ...]:
     device, cut = outer.kept.device, len(region) + 1
-    gate, up, down = (p.path[cut:] for p in (trio.gate, trio.up, trio.down))
+    gate, up, down = (p.path[cut:] for p in trio.projections)
     gates, product = loud(trio.gate.n, device), rows_like(trio.down.n, device)
     seen = again(
-        view.model.get_submodule(region),
+        module,
         outer.shape,
         {
             gate: (trio.gate, gates),
@@ -198,7 +214,7 @@ def _probe(trio: GatedTrio, region: str, view: View) -> tuple[str, ...]:
     if not isinstance(seen.out, torch.Tensor) or not torch.equal(seen.out, seen.said[down]):
         return ()
     triple = seen.said[gate], seen.said[up], seen.read[down]
-    return tuple(fitting([triple], whole=True, among=trio.fits)[0])
+    return tuple(fitting([triple], among=trio.fits)[0])
 
 
 def near_misses(view: View, found: Found, others: Collection[str]) -> list[NearMiss]:

@@ -7,7 +7,7 @@ and ``layer_identity`` n with n = (x − mean)/√(var + eps).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from flashrt.host.discovery.norm_forms import (
     resembling,
     row_scale_error,
 )
-from flashrt.host.discovery.probe import copy_of, run, unprobed
+from flashrt.host.discovery.probe import copy_of, likeness, run, unprobed
 from flashrt.host.discovery.projection import Leaf, held
 from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.trace import Call, Trace
@@ -89,6 +89,13 @@ class _Candidate:
         bias = own[self.bias] if self.bias else None
         ends = (_ends(call, self.adds) for call in self.calls)
         return [Sample(_some(source), _some(result), weight, bias) for source, result in ends]
+
+    @cached_property
+    def alike(self) -> Hashable:
+        """Equal for norms of one code over equal numbers, whatever their weights are."""
+        source, _ = _ends(self.calls[0], self.adds)
+        seen = (source.shape, source.dtype, source.kept.device)
+        return self.adds, self.weight, self.bias, seen, likeness(self.module)
 
     def key(self, name: str | None) -> str | None:
         prefix = f"{self.path}." if self.path else ""
@@ -242,14 +249,21 @@ def _settled(likely: Sequence[tuple[_Candidate, list[Form]]]) -> list[list[Form]
     """
     settled: list[list[Form] | NearMiss] = [forms for _, forms in likely]
     probes: list[tuple[int, Sample]] = []
+    first: dict[Hashable, int] = {}  # of the norms that are alike, the one whose copy was run
     for i, (one, _) in enumerate(likely):
+        if one.alike in first:
+            continue
         try:
             probes.append((i, _probe(one)))
+            first[one.alike] = i
         except Exception as error:  # a host's own code, on values that it did not choose
             settled[i] = unprobed(one.path, NORM_FUSED, error)
     again = fits([(probe, _tried(likely[i][0].module)) for i, probe in probes])
-    for (i, _), still in zip(probes, again, strict=True):
-        one, forms = likely[i]
+    told = {i: still for (i, _), still in zip(probes, again, strict=True)}
+    for i, (one, forms) in enumerate(likely):
+        if one.alike not in first:
+            continue
+        still = told[first[one.alike]]
         kinds = {kind for kind, _ in forms}
         kept = [form for form in forms if form in still]
         others = [form for form in still if form[0] in kinds]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -82,6 +82,37 @@ def copy_of(
         each._forward_hooks.clear()
         each._forward_pre_hooks.clear()
     return made
+
+
+def likeness(
+    module: torch.nn.Module, instead: Mapping[torch.nn.Module, Hashable] | None = None
+) -> Hashable:
+    """What a copy computes, as a key: equal keys are one code over equal numbers.
+
+    Vectors are by shape, whatever their values are, and modules by what ``instead`` says for them;
+    what cannot be told to be equal is by identity, so that it is like nothing else.
+    """
+    if instead and module in instead:
+        return instead[module]
+    held = vars(module)
+    own = [(k, _token(v)) for k, v in held.items() if k not in ("_parameters", "_modules")]
+    given = [
+        (name, (tuple(p.shape), p.dtype, p.device) if p is not None and p.dim() == 1 else _token(p))
+        for name, p in module._parameters.items()
+    ]
+    inner = [
+        (name, None if child is None else likeness(child, instead))
+        for name, child in module._modules.items()
+    ]
+    return type(module), tuple(own), tuple(given), tuple(inner)
+
+
+def _token(value: Any) -> Hashable:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return type(value), value
+    if isinstance(value, (dict, set, list)) and not value:
+        return type(value)
+    return id(value)
 
 
 def cycled(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

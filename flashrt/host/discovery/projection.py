@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss, raised
 from flashrt.host.discovery.sample import Observed, signs
+from flashrt.host.discovery.torch_linear import of_torch
 from flashrt.host.discovery.trace import Call, Paths, Trace
 from flashrt_runtime.reason import Reason
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 _ROUNDINGS = 32  # of the sum of magnitudes
+_FEATURES = 32  # of what torch's own code puts out, at least, or all of them
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,15 @@ def find_projections(
     """Projections by path, in call order, and what only looks like one with the reason."""
     found: dict[str, Projection] = {}
     missed: list[NearMiss] = []
-    likely = [p for path, module in leaves if (p := _held(path, module, seen))]
+    held_by = [(p, module) for path, module in leaves if (p := _held(path, module, seen))]
+    likely = [projection for projection, _ in held_by]
     lost = _not_finite(
         o for p in likely for call in p.calls for o in (call.input, call.output) if o
     )
+    fine = _fine([p for p, module in held_by if of_torch(module)])
     for projection in likely:
         try:
-            objection = _objection(projection, lost, seen)
+            objection = _objection(projection, lost, seen, fine)
         except Exception as error:  # a tensor of a kind of its own may refuse any operator
             missed.append(raised(projection.path, LINEAR_PROJ, error))
             continue
@@ -157,10 +161,7 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     xs, ys, sizes, shifts = [], [], [], []
     for call in calls:
         x, y = call.input, call.output
-        if x is None or y is None or x.dtype != weight.dtype or y.dtype != weight.dtype:
-            return False
-        fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == tuple(weight.shape)
-        if not fits or not x.rows.numel() or not y.rows.numel():
+        if x is None or y is None or not _fit(weight, x, y):
             return False
         ends = _ends(x.rows)
         xs.append(x.rows[ends])
@@ -183,9 +184,7 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     off = (made - want).abs()
     tolerance = min(_ROUNDINGS * torch.finfo(made.dtype).eps, 0.05)
     # the sum of magnitudes is no less than the result: only where that is not enough is it made
-    near = want.abs()
-    if torch.finfo(made.dtype).bits >= 32:  # there, so little of a row's size can hide nothing
-        near = near + want.square().mean(1, keepdim=True).sqrt()
+    near = want.abs() + _typical(want, made.dtype)
     far = (~(off <= tolerance * near)).any(dim=0).nonzero().flatten()
     if not len(far):
         return True
@@ -195,11 +194,69 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     return bool((off[:, far] <= tolerance * bound + 1e-30).all())
 
 
+def _fine(projections: Sequence[Projection]) -> set[str]:
+    """Paths of those whose every call is x·weightᵀ + bias in two rows and a few features out.
+
+    It is for torch's own code, which computes one feature as it does the next. All of one shape
+    are multiplied at once. What is not found here is still to be looked at whole.
+    """
+    import torch
+
+    groups: dict[Hashable, list[tuple[Projection, Call]]] = {}
+    for p in projections:
+        for call in p.calls:
+            x, y = call.input, call.output
+            if x is not None and y is not None and _fit(p.weight, x, y):
+                kind = (p.weight.shape, p.bias is None, p.weight.dtype, p.weight.device)
+                shape = (len(x.rows), x.kept.device, y.kept.device)
+                groups.setdefault((kind, shape), []).append((p, call))
+    right: dict[str, int] = {}
+    for group in groups.values():
+        step = max(1, group[0][0].n // _FEATURES)
+        xs = torch.stack([_two(c.input) for _, c in group])
+        ys = torch.stack([_two(c.output)[:, ::step] for _, c in group])
+        weights = torch.stack([p.weight[::step] for p, _ in group])
+        wide = torch.promote_types(ys.dtype, torch.float32)
+        want = (xs @ weights.mT).to(wide)
+        if group[0][0].bias is not None:
+            want += torch.stack([p.bias[::step] for p, _ in group if p.bias is not None])[:, None]
+        tolerance = min(_ROUNDINGS * torch.finfo(ys.dtype).eps, 0.05)
+        size = want.abs() + _typical(want, ys.dtype)
+        near = (ys - want).abs() <= tolerance * size
+        told = near.flatten(1).all(1) & xs.any(2).all(1)
+        for (p, _), agrees in zip(group, told.tolist(), strict=True):
+            right[p.path] = right.get(p.path, 0) + agrees
+    return {p.path for p in projections if p.calls and right.get(p.path) == len(p.calls)}
+
+
 def computes(projection: Projection, x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether ``y`` is what the projection's weight and bias make of ``x``."""
     read, made = (Observed(-1, each, tuple(each.shape), contiguous=True) for each in (x, y))
     call = Call(projection.path, 0, 0, read, made, plain=True)
     return _agree([call], projection.weight, projection.bias)
+
+
+def _fit(weight: torch.Tensor, x: Observed, y: Observed) -> bool:
+    """Whether rows of ``x``, and there are any, have the widths and dtype to give ``y``."""
+    fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == tuple(weight.shape)
+    alike = x.dtype == y.dtype == weight.dtype
+    return alike and fits and bool(x.kept.numel() and y.kept.numel())
+
+
+def _typical(want: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
+    """The size of a row [.., 1], where so little of it can hide nothing; else 0."""
+    import torch
+
+    if torch.finfo(dtype).bits < 32:
+        return 0.0
+    return want.square().mean(-1, keepdim=True).sqrt()
+
+
+def _two(seen: Observed | None) -> torch.Tensor:
+    """The first and the last row that are kept, or the only one."""
+    assert seen is not None
+    rows = seen.rows
+    return rows[:: max(1, len(rows) - 1)]
 
 
 def _ends(rows: torch.Tensor) -> list[int]:
@@ -221,13 +278,15 @@ def _dead(call: Call) -> bool:
     return seen.sketch is None or not bool(seen.sketch.any())
 
 
-def _objection(projection: Projection, lost: set[int], seen: Trace) -> tuple[Reason, str] | None:
+def _objection(
+    projection: Projection, lost: set[int], seen: Trace, fine: Collection[str]
+) -> tuple[Reason, str] | None:
     """Why this is not a projection, or ``None`` when every observed call says that it is."""
     calls, weight, bias = projection.calls, projection.weight, projection.bias
     found = _unseen(projection, lost, seen)
     if found is not None:
         return found
-    if not _agree(calls, weight, bias):
+    if projection.path not in fine and not _agree(calls, weight, bias):
         found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
         if _agree(calls, weight.T, bias):
             what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"

@@ -18,15 +18,21 @@ class Observed(NamedTuple):
     ``kept`` is a copy of some of it: rows spread evenly over each matrix of a batch (all, where
     there are few), the first and the last among them; of a tensor of rank five or more the first
     item, [1, …]. ``number`` tells tensors apart: equal numbers are one object with nothing written
-    to it in between. ``sketch`` [D] is the sum of all its rows, each under a sign of its own:
-    what is linear in the rows is so in their sum, so it says something about every row.
+    to it in between. ``sum`` holds the sketch, once it is known: the sum [D] of all its rows, each
+    under a sign of its own. What is linear in the rows is so in their sum, so it says something
+    about every row.
     """
 
     number: int
     kept: torch.Tensor
     shape: tuple[int, ...]
     contiguous: bool
-    sketch: torch.Tensor | None = None
+    sum: list[torch.Tensor] | None = None
+
+    @property
+    def sketch(self) -> torch.Tensor | None:
+        """The signed sum of its rows; ``None`` where it has few rows, or nobody asked for it."""
+        return self.sum[0] if self.sum else None
 
     @property
     def rows(self) -> torch.Tensor:
@@ -58,6 +64,13 @@ class Observed(NamedTuple):
             return True
         return torch.equal(self.kept, other.kept) and self._sums_as(other)
 
+    def sums(self, a: Observed, b: Observed) -> bool:
+        """Whether the sum of all its rows is that of the rows of ``a`` and ``b``."""
+        if self.sketch is None or a.sketch is None or b.sketch is None:
+            return True
+        both = a._replace(kept=a.kept + b.kept, sum=[a.sketch + b.sketch])
+        return self._sums_as(both)
+
     def _sums_as(self, other: Observed) -> bool:
         """Whether the sketches agree but for the order in which a sum is rounded."""
         import torch
@@ -80,8 +93,10 @@ class Sampler:
         self._signs: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
         self._count = 0
 
-    def __call__(self, tensor: torch.Tensor) -> Observed | None:
+    def __call__(self, tensor: torch.Tensor, *, bare: bool = False) -> Observed | None:
         """The tensor as it is at this moment. Only some of its values are kept, so it may go.
+
+        A ``bare`` one gets no sketch, unless it is seen again and then is not.
 
         ``None`` for one that has no rows to keep: sparse, nested, quantised, or of a kind of its
         own that cannot be indexed.
@@ -94,11 +109,24 @@ class Sampler:
         known = self._known.get(key)
         # the version of an inference tensor is not counted
         version = -1 if tensor.is_inference() else tensor._version
+        bare = bare and version >= 0
         if known is not None and known[0]() is tensor and known[1] == version:
-            return self._again(tensor, known[2], version)
-        return self._new(tensor, self._keep(tensor), version)
+            seen = self._again(tensor, known[2], version, bare=bare)
+            if not bare:
+                self.sum(tensor, seen)
+            return seen
+        return self._new(tensor, self._keep(tensor), version, bare=bare)
 
-    def _again(self, tensor: torch.Tensor, seen: Observed, version: int) -> Observed:
+    def sum(self, tensor: torch.Tensor, seen: Observed) -> None:
+        """Fill in the sketch of a tensor to which nothing was written since it was seen."""
+        if seen.sum == []:
+            known = self._known[id(tensor)]
+            written = known[2] is not seen or (known[1] >= 0 and known[1] != tensor._version)
+            sketch = None if written else self._sketch(tensor)
+            if sketch is not None:
+                seen.sum.append(sketch)
+
+    def _again(self, tensor: torch.Tensor, seen: Observed, version: int, *, bare: bool) -> Observed:
         """What was seen, or the tensor anew where a write that torch does not count changed it."""
         import torch
 
@@ -109,13 +137,17 @@ class Sampler:
             sketch = self._sketch(tensor)
             if sketch is None or torch.equal(sketch, seen.sketch):
                 return seen
-        return self._new(tensor, kept, version)
+        return self._new(tensor, kept, version, bare=bare)
 
-    def _new(self, tensor: torch.Tensor, kept: torch.Tensor, version: int) -> Observed:
+    def _new(
+        self, tensor: torch.Tensor, kept: torch.Tensor, version: int, *, bare: bool
+    ) -> Observed:
         self._count += 1
         shape, contiguous = tuple(tensor.shape), tensor.is_contiguous()
-        seen = Observed(self._count, kept, shape, contiguous, self._sketch(tensor))
+        seen = Observed(self._count, kept, shape, contiguous, [])
         self._known[id(tensor)] = (weakref.ref(tensor), version, seen)
+        if not bare:
+            self.sum(tensor, seen)
         return seen
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:

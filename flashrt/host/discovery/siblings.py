@@ -83,6 +83,11 @@ def roles_of(group: list[Projection], view: View) -> dict[str, Projection] | Non
 
     ``None`` where that was not seen, or where their widths are not those of q, k and v.
     """
+    key = ("roles", *(p.path for p in group))
+    return view.once(key, lambda: _roles_of(group, view))
+
+
+def _roles_of(group: list[Projection], view: View) -> dict[str, Projection] | None:
     modules = [view.model.get_submodule(p.path) for p in group]
     near = [sites for sites in map(view.sites_around, modules) if sites]
     told = attended_roles(min(near, key=len), modules) if len(near) == len(modules) else None

@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashrt.host.discovery.sample import Observed, Sampler
+from flashrt.host.discovery.torch_linear import of_torch
 from flashrt_runtime.reason import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = ["Call", "Forward", "Observed", "Paths", "Trace", "paths_of", "trace"]
 
 Forward = Callable[[], object]
 _NONE: Mapping[str, Observed] = {}
+_BARE = 8  # tensors that are kept until the module around them returns
 
 
 class Call(NamedTuple):
@@ -99,13 +101,24 @@ class _Recorder:
         self._sample = Sampler(whole=whole)
         self._tensor = torch.Tensor
         self._thread = get_ident()
+        self._bare: list[tuple[torch.Tensor, Observed]] = []
 
     def here(self) -> bool:
         """Whether this is the thread that the forward was started in."""
         return get_ident() == self._thread
 
-    def enter(self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """A call begins. False for one in another thread: what lies in what is not known then."""
+    def enter(
+        self,
+        names: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        bare: bool = False,
+    ) -> bool:
+        """A call begins. False for one in another thread: what lies in what is not known then.
+
+        A ``bare`` one reads and makes tensors of which a few rows are enough.
+        """
         if not self.here():
             what = "another thread called it, so the order of its calls was not observed"
             self.seen.unseen.update(dict.fromkeys(names, what))
@@ -115,25 +128,30 @@ class _Recorder:
         given: Mapping[str, Observed] = _NONE
         plain = len(args) == 1 and not kwargs and isinstance(args[0], self._tensor)
         if plain:
-            first = self._sample(args[0])
+            first = self._sample(args[0], bare=bare)
             plain = first is not None
         else:
             given = self._tensors((*enumerate(args), *kwargs.items()))
             first = next(iter(given.values()), None)
         sequence = self.seen.sequence
-        self._open.append((path, len(sequence), first, plain, given))
+        self._open.append((path, len(sequence), first, plain, given, len(self._bare)))
         sequence.append(path)
         return True
 
-    def leave(self, out: Any) -> None:
+    def leave(self, out: Any, *, bare: bool = False) -> None:
         """The call that began last has returned."""
-        path, order, first, plain, given = self._open.pop()
+        path, order, first, plain, given, made = self._open.pop()
         after: Observed | None = None
         returned: Mapping[str, Observed] = _NONE
         if isinstance(out, self._tensor):
-            after = self._sample(out)
+            after = self._sample(out, bare=bare)
         elif isinstance(out, tuple):
             returned = self._tensors(enumerate(out))
+        if bare and after is not None:
+            self._bare.append((out, after))
+            del self._bare[made:-_BARE]  # no more are kept alive
+        elif not bare:
+            self._compared(after, made)
         end = len(self.seen.sequence)
         call = Call(path, order, end, first, after, plain, given, returned)
         calls = self.seen.calls
@@ -142,9 +160,17 @@ class _Recorder:
         else:
             calls[path] = [call]
 
+    def _compared(self, out: Observed | None, made: int) -> None:
+        """A module returned ``out``: what was made in it and may be compared gets a sketch."""
+        for tensor, seen in self._bare[made:]:
+            if out is not None and seen.shape == out.shape and not seen.same(out):
+                self._sample.sum(tensor, seen)
+        del self._bare[made:]
+
     def drop(self) -> None:
         """The call that began last has raised, so it has nothing to show."""
-        path = self._open.pop()[0]
+        path, *_, made = self._open.pop()
+        del self._bare[made:]
         self.seen.unseen[path] = "its call raised, and the host went on without it"
 
     def _tensors(self, values: Iterable[tuple[object, object]]) -> dict[str, Observed]:
@@ -205,17 +231,17 @@ def _listen(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Cal
     held = module.__dict__
     own = held.get("forward")
     plain = module.forward
-    enter, leave = to.enter, to.leave
+    enter, leave, bare = to.enter, to.leave, of_torch(module)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if not enter(names, args, kwargs):
+        if not enter(names, args, kwargs, bare=bare):
             return plain(*args, **kwargs)
         try:
             out = plain(*args, **kwargs)
         except BaseException:
             to.drop()  # a host that catches this goes on with the stack as it was
             raise
-        leave(out)
+        leave(out, bare=bare)
         return out
 
     forward.__dict__["__wrapped__"] = plain  # its signature is still the host's

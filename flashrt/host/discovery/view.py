@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flashrt.host.discovery.near_miss import NearMiss
 from flashrt.host.discovery.norms import Norm
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
     from flashrt.host.discovery.attention.tap import Site
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class View:
     """``projections`` and ``norms`` are by path, in call order; ``attention`` are its seams.
 
-    ``sites`` are the calls of modules that attended, with what they held.
+    ``sites`` are the calls of modules that attended, with what they held. ``known`` is what was
+    told once and holds wherever the same is asked.
     """
 
     model: torch.nn.Module
@@ -35,6 +38,14 @@ class View:
     leaves: Sequence[Leaf] = ()
     paths: Paths = field(default_factory=dict)
     sites: Sequence[Site] = ()
+    known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, tell: Callable[[], _T]) -> _T:
+        """What ``tell`` says, asked once for one key; where it raises, it is asked again."""
+        if key not in self.known:
+            self.known[key] = tell()
+        told: _T = self.known[key]
+        return told
 
     @cached_property
     def readers(self) -> dict[int, list[Call]]:

@@ -140,7 +140,7 @@ def _fits(pair: _Pair, region: str, seen: Again) -> tuple[str, ...]:
     """The activations that fit what was observed, and in fp32 what the copy did."""
     fc1, fc2 = (p.path[len(region) + 1 :] for p in (pair.fc1, pair.fc2))
     triple = seen.said[fc1], None, seen.read[fc2]
-    return tuple(fitting([triple], whole=True, among=pair.fits)[0])
+    return tuple(fitting([triple], among=pair.fits)[0])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashrt.host.discovery.attention.heads import layouts
-from flashrt.host.discovery.attention.rotation import neighbours, pairs, turns, visible
+from flashrt.host.discovery.attention.rotation import neighbours, pairs, turned, visible
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
 from flashrt_runtime.reason import Because, Reason
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 Modules = Mapping[str, "torch.nn.Module"]
+Way = tuple["torch.Tensor", "torch.Tensor", int]
 
 
 @dataclass(frozen=True)
@@ -73,35 +74,46 @@ def _turned(
         if not ways:
             return _no(f"its {role} is not heads of {width}, each repeated for its queries")
     for tables in pairs(layer.given, positions, width):
-        if all(any(turns(a, b, tables) for a, b in ways) for ways in both.values()):
-            if not any(visible(a, b) for a, b in both["q"]):
+        known = attended.turned
+        if all(any(turned(known, a, b, tables, n) for a, b, n in ways) for ways in both.values()):
+            if not any(visible(_repeated(*way), way[1]) for way in both["q"]):
                 what = "its tables turn nothing in this frame, so how they turn was not seen"
                 return Because(Reason.AMBIGUOUS, what)
             return Flow(width, tables.width, norms)
-    if any(neighbours(a, b) and not bool((a == b).all()) for a, b in both["q"]):
+    queries = [(_repeated(*way), way[1]) for way in both["q"]]
+    if any(neighbours(a, b) and not bool((a == b).all()) for a, b in queries):
         return _no("the rotation of its q pairs neighbouring elements, not halves")
     return _no("no two tables that it was given turn its q and k into those that it attends with")
 
 
-def _spread(source: torch.Tensor, to: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Source and argument as [B, T, H, D]: each own head repeated in a row, older keys left out."""
+def _spread(source: torch.Tensor, to: torch.Tensor) -> list[Way]:
+    """Source and argument as [B, T, H, D], older keys left out, and how often each own head is
+    repeated in a row.
+    """
     heads, positions, width = to.shape[1:]
     after = to.transpose(1, 2)
     found = []
     for times in (n for n in range(1, heads + 1) if heads % n == 0):
         for reading in layouts(source, heads // times, width):
-            own = reading.repeat_interleave(times, dim=2) if times > 1 else reading
-            newest = after[:, -own.shape[1] :]
-            if own.shape == newest.shape and own.shape[1] <= positions:
-                found.append((own, newest))
+            newest = after[:, -reading.shape[1] :]
+            shape = (*reading.shape[:2], reading.shape[2] * times, reading.shape[3])
+            if shape == tuple(newest.shape) and reading.shape[1] <= positions:
+                found.append((reading, newest, times))
     return found
+
+
+def _repeated(own: torch.Tensor, _to: torch.Tensor, times: int) -> torch.Tensor:
+    return own.repeat_interleave(times, dim=2) if times > 1 else own
 
 
 def _as_is(made: torch.Tensor, attended: Attended) -> bool:
     import torch
 
-    both = _spread(made, attended.call.value)
-    return any(torch.equal(a, b) for a, b in both)
+    for own, to, times in _spread(made, attended.call.value):
+        each = to.unflatten(2, (own.shape[2], times))
+        if torch.equal(own.unsqueeze(3).expand_as(each), each):
+            return True
+    return False
 
 
 def _left(out: Child | None, attended: Attended) -> bool:

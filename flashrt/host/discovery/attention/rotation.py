@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,14 +94,19 @@ def rotated(x: torch.Tensor, tables: Tables) -> torch.Tensor:
     return torch.cat((part * cos + torch.cat((-high, low), dim=-1) * sin, rest), dim=-1)
 
 
-def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables) -> bool:
+def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables, times: int = 1) -> bool:
     """Whether ``after`` is ``before`` rotated by these tables; both [B, T, H, D], all of it.
 
-    Besides each element, to a few roundings, the size of the whole: a factor does not round.
+    Besides each element, to a few roundings, the size of the whole: a factor does not round. In
+    ``after`` every head of ``before`` may be repeated, ``times`` in a row.
     """
-    if before.shape != after.shape or tables.cos.shape[0] not in (1, before.shape[0]):
+    if tables.cos.shape[0] not in (1, before.shape[0]) or tables.cos.shape[1] != before.shape[1]:
         return False
-    if tables.cos.shape[1] != before.shape[1]:
+    if _to_the_bit(before, after, tables, times):
+        return True
+    if times > 1:
+        before = before.repeat_interleave(times, dim=2)
+    if before.shape != after.shape or _plainly_not(before, after, tables):
         return False
     want = rotated(before, tables)
     made = after.to(want.dtype)
@@ -109,6 +114,59 @@ def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables) -> bool:
         return False
     factor = float((made * want).sum() / want.square().sum())
     return abs(factor - 1) <= min(32 * _rounding(after.dtype), _FACTOR)
+
+
+def turned(
+    known: dict[Hashable, bool],
+    before: torch.Tensor,
+    after: torch.Tensor,
+    tables: Tables,
+    times: int = 1,
+) -> bool:
+    """:func:`turns`, asked once of the same memory. ``known`` lives no longer than the tensors."""
+    seen = (before, after, tables.cos, tables.sin)
+    key = (times, *((x.data_ptr(), x.shape, x.stride(), x.dtype) for x in seen))
+    if key not in known:
+        known[key] = turns(before, after, tables, times)
+    return known[key]
+
+
+def _to_the_bit(before: torch.Tensor, after: torch.Tensor, tables: Tables, times: int) -> bool:
+    """Whether the usual way to rotate gives just these bits, which are not all zero at the end."""
+    import torch
+
+    heads, width = before.shape[2], tables.width
+    shape = (*before.shape[:2], heads * times, before.shape[3])
+    kinds = {before.dtype, after.dtype, tables.cos.dtype, tables.sin.dtype}
+    if tuple(after.shape) != shape or len(kinds) > 1 or not bool(after[:, -1].any()):
+        return False
+    both = after.unflatten(2, (heads, times)) if times > 1 else after.unsqueeze(3)
+    for at in (slice(-1, None), slice(None)):  # the last position says no soon
+        x, y = before[:, at], both[:, at]
+        cos, sin = (t[:, at].unsqueeze(2) for t in (tables.cos, tables.sin))
+        low, high = x[..., : width // 2], x[..., width // 2 : width]
+        want = x[..., :width] * cos
+        want[..., : width // 2] -= high * sin[..., : width // 2]
+        want[..., width // 2 :] += low * sin[..., width // 2 :]
+        if width < x.shape[3]:
+            want = torch.cat((want, x[..., width:]), dim=-1)
+        if not torch.equal(want.unsqueeze(3).expand_as(y), y):
+            return False
+    return True
+
+
+def _plainly_not(before: torch.Tensor, after: torch.Tensor, tables: Tables) -> bool:
+    """Whether three positions already differ by more than the size of the whole would allow."""
+    import torch
+
+    last = before.shape[1] - 1
+    if last < _LAST:
+        return False
+    at = torch.tensor([0, last // 2, last], device=before.device)
+    some = Tables(tables.cos.index_select(1, at), tables.sin.index_select(1, at), tables.at)
+    want = rotated(before.index_select(1, at), some)
+    size = float(torch.linalg.vector_norm(before.to(want.dtype))) / before.numel() ** 0.5
+    return not agree(after.index_select(1, at).to(want.dtype), want, after.dtype, 2.0 * size)
 
 
 def visible(before: torch.Tensor, after: torch.Tensor) -> bool:

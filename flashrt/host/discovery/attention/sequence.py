@@ -9,7 +9,7 @@ from flashrt.host.discovery.attention.heads import layouts, made, producer
 from flashrt.host.discovery.attention.normed import Rotated, rotated_from
 from flashrt.host.discovery.attention.norms import RmsNorm, recognise, vector_of
 from flashrt.host.discovery.attention.result import NOTHING, QK_NORM_ROPE, Found, miss, named
-from flashrt.host.discovery.attention.rotation import neighbours, pairs, turns
+from flashrt.host.discovery.attention.rotation import neighbours, pairs, turned
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
 from flashrt_runtime.adapters import refuse
 from flashrt_runtime.adapters.plan import Argument, RopeCall, SequencePlan
@@ -148,7 +148,8 @@ def _child(site: Site, child: Child, attended: Attended) -> Because | None:
     for before in layouts(child.output.tensor, heads, size):
         if before.shape != query.shape or held is not None:
             continue
-        if any(turns(before, query, t) for t in pairs(site.given, positions, size)):
+        tables = pairs(site.given, positions, size)
+        if any(turned(attended.turned, before, query, each) for each in tables):
             return Because(Reason.STRUCTURE, "its q is rotated by halves without a norm before")
         if neighbours(before, query) and not bool((before == query).all()):
             what = "its q is rotated without a norm, and by neighbouring elements"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from flashrt.host.discovery.attention.seen import Seen
+from flashrt.host.discovery.projection import held
 from flashrt_runtime.adapters.call import AttentionCall
 from flashrt_runtime.adapters.plan import Parameters, Plan
 from flashrt_runtime.adapters.slots import ATTRIBUTE, Slot, plain_forward, slots_of
 
 if TYPE_CHECKING:
     import torch
+
+_LARGE = 1 << 16  # values; a table of angles has fewer
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,19 @@ class Child:
 
 @dataclass(frozen=True)
 class Attended:
-    """A call of scaled_dot_product_attention: its tensors as they were, and what came out."""
+    """A call of scaled_dot_product_attention: its tensors as they were, and what came out.
+
+    ``after`` is how many modules the site had called before; ``turned`` is what was told of it by
+    :func:`flashrt.host.discovery.attention.rotation.turned`.
+    """
 
     call: AttentionCall
     query: Seen
     key: Seen
     value: Seen
     output: torch.Tensor
+    after: int = 0
+    turned: dict[Hashable, bool] = field(default_factory=dict)
 
     def intact(self) -> bool:
         """Whether nothing was written to q, k or v since."""
@@ -62,7 +72,8 @@ class Site:
     """One call of a module whose own forward attends, or runs a callable slot.
 
     ``around`` is the call that made this one; ``inner`` is whether a call inside of it attended or
-    ran a slot. The calls around an attending one have ``given``, ``children`` and ``output`` too.
+    ran a slot. The calls around an attending one have ``given`` and ``children`` too; the tensors
+    of those only where it is ``loose``: where what attends inside does not hold all projections.
     """
 
     path: str
@@ -74,6 +85,7 @@ class Site:
     output: Any = None
     around: Site | None = None
     inner: bool = False
+    loose: bool = False
 
     def frames(self) -> Iterator[Site]:
         """This call and those around it, from the inside out."""
@@ -90,6 +102,23 @@ class Site:
 def _wanted(slot: Slot) -> bool:
     names = set(slot.parameters)
     return {"cos", "sin"} <= names or {"g", "beta"} <= names
+
+
+def _closed(site: Site) -> bool:
+    """Whether it called modules with a matrix before and after it attended: q, k, v and o."""
+    if not site.attended:
+        return False
+    matrices = [any(p.dim() > 1 for p in held(child.module).values()) for child in site.children]
+    first, last = site.attended[0].after, site.attended[-1].after
+    return sum(matrices[:first]) > 2 and any(matrices[last:])
+
+
+def _forget(site: Site, tensor: type[torch.Tensor]) -> None:
+    """Let go of what a call around an attending one read and made, so that memory is used again."""
+    site.children[:] = [replace(child, input=None, output=None) for child in site.children]
+    for name, value in site.given.items():
+        if isinstance(value, tensor) and value.numel() > _LARGE:
+            site.given[name] = None
 
 
 class AttentionTap:
@@ -111,6 +140,7 @@ class AttentionTap:
         self._undo: list[Callable[[], None]] = []
         self._globals: dict[Any, tuple[Slot, ...]] = {}
         self._scopes: dict[int, dict[str, Any]] = {}
+        self._read: dict[Any, Parameters] = {}
         self._thread = get_ident()
 
     def __enter__(self) -> AttentionTap:
@@ -160,7 +190,8 @@ class AttentionTap:
             if self._stack and self._thread == get_ident():
                 call = AttentionCall.of(args, named)
                 q, k, v = (Seen.of(t) for t in (call.query, call.key, call.value))
-                self._stack[-1].attended.append(Attended(call, q, k, v, out))
+                site = self._stack[-1]
+                site.attended.append(Attended(call, q, k, v, out, len(site.children)))
             return out
 
         for scope in (vars(f), *self._scopes.values()):
@@ -216,14 +247,25 @@ class AttentionTap:
         wrapped.__dict__["flashrt_slot"] = slot
         self._put(holder, slot.name, wrapped)
 
+    def _parameters(self, plain: Any) -> Parameters:
+        """Those of a forward, read once for all modules of one class."""
+        function = getattr(inspect.unwrap(plain), "__func__", plain)
+        if function not in self._read:
+            self._read[function] = Parameters(plain)
+        return self._read[function]
+
     def _leave(self, plain: Any, args: Any, named: dict[str, Any], out: Any) -> None:
         site = self._stack.pop()
         own = bool(site.attended or site.slots)
         if own or site.inner:
-            site.given, site.output = Parameters(plain).bind(args, named), out
+            site.given = self._parameters(plain).bind(args, named)
         if own:
+            site.output, site.loose = out, site.loose or not _closed(site)
             self.sites.append(site)
+        elif site.inner and not site.loose:
+            _forget(site, self._tensor)
         if self._stack:
+            self._stack[-1].loose |= (own or site.inner) and site.loose
             self._stack[-1].inner |= own or site.inner
             kind = self._tensor
             first = args[0] if args else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from flashrt.host.discovery.attention.tap import Site
@@ -39,9 +40,14 @@ def declared(site: Site) -> Window | None:
     return None
 
 
+@cache
+def _says(name: str) -> bool:
+    return _NAMES.search(name) is not None
+
+
 def _named(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in held.items():
-        if isinstance(name, str) and _NAMES.search(name):
+        if isinstance(name, str) and _says(name):
             yield name, value
 
 

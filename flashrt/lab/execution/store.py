@@ -1,0 +1,99 @@
+"""Where executions are kept: content decides the name, and a file that is there stays as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flashrt.document.canonical import canonical_bytes, seal
+from flashrt.document.problem import InputError
+from flashrt_runtime.reason import Reason, Refusal
+
+DEFAULT_ROOT = Path(".flashrt/lab")
+_NAME = re.compile(r"[0-9a-f]{64}\.json")
+_START = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
+
+
+class ExecutionStore:
+    """Records under ``root/<hex>.json``.
+
+    Any number of processes may write at once: equal content has an equal name and equal bytes,
+    and a file appears whole or not at all.
+    """
+
+    def __init__(self, root: Path = DEFAULT_ROOT) -> None:
+        self.root = root
+
+    def put(self, body: dict[str, Any]) -> Path:
+        """Seal and keep a record; its path. Putting it again changes nothing.
+
+        Raises :class:`Refusal`: DIGEST when the file of that name holds something else (it is left
+        as it is), STORAGE when it cannot be written.
+        """
+        sealed = seal(body)
+        path = self.root / f"{sealed['digest'].removeprefix('sha256:')}.json"
+        keep(path, canonical_bytes(sealed))
+        return path
+
+    def list(self) -> Iterator[Path]:
+        """The records' files, sorted by name."""
+        if self.root.is_dir():
+            yield from sorted(p for p in self.root.iterdir() if _NAME.fullmatch(p.name))
+
+    def find(self, said: str) -> Path:
+        """The record that a path, a digest or its beginning (six digits at least) names.
+
+        Raises :class:`InputError` (UNKNOWN_CELL when there is none, AMBIGUOUS when several).
+        """
+        path = Path(said)
+        if path.is_file():
+            return path
+        match = _START.fullmatch(said)
+        found = [p for p in self.list() if match and p.name.startswith(match[1])]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            what = f"{len(found)} records begin so"
+            do = "write more digits"
+            raise InputError(said, 1, "$", what, do, reason=Reason.AMBIGUOUS)
+        what = f"no such file, and no record in {self.root} begins so"
+        do = "see `flashrt lab run`, or give another --store"
+        raise InputError(said, 1, "$", what, do, reason=Reason.UNKNOWN_CELL)
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file that must not be there yet, unless it holds the same.
+
+    The name is taken by a link, which fails where one is: no writer replaces another's file.
+    Raises :class:`Refusal` (DIGEST, STORAGE); nothing is left behind.
+    """
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with open(temporary, "xb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            with contextlib.suppress(FileExistsError):  # then another writer's is compared
+                os.link(temporary, path)
+        there = path.read_bytes()
+    except OSError as error:
+        raise Refusal(
+            Reason.STORAGE,
+            f"cannot write: {error.strerror or error}",
+            subject=str(path),
+            do="free space or choose a writable folder, then run the same command again",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    if there != data:
+        do = "choose another name, or move that file away"
+        what = "the file of this name holds something else, and stays as it is"
+        raise Refusal(Reason.DIGEST, what, subject=str(path), do=do)

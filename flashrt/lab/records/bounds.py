@@ -1,0 +1,54 @@
+"""Whether a value is of its field's type and within its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from fractions import Fraction
+from typing import Any, Literal, get_args, get_origin
+
+from flashrt.lab.records.readers import UNIONS
+
+_NUMBERS = (int, float, Fraction)
+_SHOWN = 40
+
+
+def misfit(value: Any, hint: Any, says: Any) -> str:
+    """Why a value may not stand in a field, or ``""``.
+
+    Truth values are no numbers, and a float is no exact number. Bounds are of the field itself,
+    and not of what a tuple in it holds.
+    """
+    if not _is(value, hint):
+        return f"{_named(hint)} was expected, not {str(value)[:_SHOWN]!r}"
+    if says is not None and isinstance(value, _NUMBERS):
+        if says.least is not None and not value >= says.least:
+            return f"{value} is below {says.least}"
+        if says.above is not None and not value > says.above:
+            return f"{value} is not above {says.above}"
+    return ""
+
+
+def _is(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        return any(_is(value, kind) for kind in arguments)
+    if origin is Literal:
+        return value in arguments and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, tuple) and _are(value, arguments)
+    expected = origin or hint
+    return isinstance(value, expected) and (expected is bool or not isinstance(value, bool))
+
+
+def _are(values: tuple[Any, ...], kinds: tuple[Any, ...]) -> bool:
+    if kinds[-1] is Ellipsis:
+        return all(_is(value, kinds[0]) for value in values)
+    return len(values) == len(kinds) and all(map(_is, values, kinds))
+
+
+def _named(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in UNIONS or origin is Literal:
+        return " or ".join(_named(kind) for kind in arguments)
+    plain = isinstance(hint, type) and (is_dataclass(hint) or not arguments)
+    return str(hint.__name__ if plain else hint)
