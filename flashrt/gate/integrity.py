@@ -47,7 +47,7 @@ class Attack(Enum):
     TIMED_OUTPUT = (Reason.INTEGRITY, "a timed output is not the one that was judged")
     HOST_CHANGED = (
         Reason.INTEGRITY,
-        "host sabotage: the host's own timed output changed while the treated arm ran beside it",
+        "host sabotage: what the host runs under or answers changed while the treated arm ran",
     )
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flashrt.gate.integrity import Attack, Finding
 from flashrt.qualify.deferred import Left, deferred
 from flashrt.qualify.feed import Feed
+from flashrt.qualify.settings import altered
 from flashrt.qualify.timing import Raced
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def look_for_attacks(looked: Looked, probed: Sequence[Finding] | None) -> dict[s
     null, race = looked.races
     found = [Finding(f.attack, NULL + f.subject, f.detail) for f in null.findings]
     found += race.findings
+    found += [
+        Finding(Attack.HOST_CHANGED, "between the races", what)
+        for what in altered(null.settings, race.settings)
+    ]
     if not looked.same_after and not any(f.subject == "treated" for f in race.findings):
         detail = "its answers after the race are not those before it"
         found.append(Finding(Attack.FIRST_CALLS, "treated", detail))

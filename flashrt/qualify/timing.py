@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,14 @@ class Raced:
     """One race: the series' JSON form, what the watch saw, and the seconds that are in no sample.
 
     ``pre_hooks_s`` is the time before runs of each arm; ``overhead_s`` what else the race spent
-    outside of its samples.
+    outside of its samples; ``settings`` what the process ran under when it began.
     """
 
     series: dict[str, Any]
     findings: tuple[Finding, ...]
     pre_hooks_s: dict[str, float]
     overhead_s: float
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def outside(self, bind_s: float) -> dict[str, Any]:
         """The record of time that is in neither arm's samples."""
@@ -66,7 +68,7 @@ def race_stages(
     hooks = {name: ns / 1e9 for name, ns in watch.hooks_ns.items()}
     overhead = max(0.0, (held - in_samples) / 1e9 - sum(hooks.values()))
     found = [*watch.findings(), *clock_findings(held, machine, "race")]
-    return Raced(record, tuple(dict.fromkeys(found)), hooks, overhead)
+    return Raced(record, tuple(dict.fromkeys(found)), hooks, overhead, watch.held)
 
 
 def against_treated(job: Job, label: str, feed: Feed, host: Answered, treated: Answered) -> Raced:

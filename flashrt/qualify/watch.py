@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flashrt.gate.integrity import Attack, Finding
 from flashrt.qualify.controls import tensor_digest
 from flashrt.qualify.feed import Feed, Turn, logits
+from flashrt.qualify.settings import altered, settings
 from flashrt.qualify.witness import HeldClock, patched
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Watch:
         self.hooks_ns = dict.fromkeys(arms, 0)
         self.tallies = {name: Tally() for name in arms}
         self.patched: set[str] = set()
+        self.held = settings()
+        self.altered: set[str] = set()
         self._turns: dict[int, int] = {}
         self._last: dict[str, object] = {}
         self._digest: dict[str, str] = {}
@@ -121,6 +124,7 @@ class Watch:
         output = logits(self._last[arm])[0]
         digest = tensor_digest(output)
         self.patched.update(patched())
+        self.altered.update(altered(self.held))
         if not turn.intact(stage):
             tally.wrote += 1
         else:
@@ -158,6 +162,7 @@ class Watch:
             Finding(Attack.PATCHED_CLOCK, "race", f"{name} was replaced by something else")
             for name in sorted(self.patched)
         ]
+        found += [Finding(Attack.HOST_CHANGED, "race", what) for what in sorted(self.altered)]
         stages = {id(arm.stage) for arm in self.arms.values()}
         for place, (name, tally) in enumerate(self.tallies.items()):
             is_host = place == 0 and len(stages) > 1

@@ -28,6 +28,7 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
     yield from _machine(cell, evidence["environment"])
     yield from _software(body)
     yield from _races(cell, evidence)
+    yield from _copies(evidence["processes"])
     yield from _windows(evidence)
     bound = {f"{s['name']}@{s['version']}" for s in cell["structures"]}
     used = {impl["structure"] for impl in cell["impls"]}
@@ -39,6 +40,17 @@ def contradictions(body: dict[str, Any]) -> Iterator[Because]:
         yield from _chains(cell["precision"].get("chains", []), run, f"$.evidence.path[{i}]")
     yield from _frames(body)
     yield from _history(body)
+
+
+def _copies(processes: list[dict[str, Any]]) -> Iterator[Because]:
+    """No two races take the same nanoseconds, sample for sample: one of them was never run."""
+    seen: dict[str, str] = {}
+    for i, run in enumerate(processes):
+        for name in ("null", "race"):
+            where = f"$.evidence.processes[{i}].{name}.pairs"
+            first = seen.setdefault(str(run[name]["pairs"]), where)
+            if first != where and run[name]["pairs"]:
+                yield _conflict(where, f"a copy of {first}: every sample is the same")
 
 
 def _chains(stated: list[dict[str, Any]], run: dict[str, Any], where: str) -> Iterator[Because]:

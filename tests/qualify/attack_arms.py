@@ -139,6 +139,21 @@ def patches_the_clock(judged: int) -> Step:
     return step
 
 
+def narrows_the_host(judged: int) -> Step:
+    """Runs on its own number of threads, and once it was judged leaves the host another."""
+    threads = torch.get_num_threads()
+    state = SimpleNamespace(calls=0)
+
+    def step(token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        state.calls += 1
+        torch.set_num_threads(threads)
+        out = honest(token_ids, positions)
+        torch.set_num_threads(threads + (state.calls > judged))
+        return out
+
+    return step
+
+
 def sabotages_the_host(judged: int) -> Step:
     """Does its own work, and after it was judged spoils the weights that it shares."""
     state = SimpleNamespace(calls=0)

@@ -47,9 +47,10 @@ def _arms() -> ModuleType:
 
 @pytest.fixture(autouse=True)
 def the_clock_comes_back() -> Iterator[None]:
-    genuine = time.perf_counter_ns
+    genuine, threads = time.perf_counter_ns, torch.get_num_threads()
     yield
     time.perf_counter_ns = genuine
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -110,6 +111,7 @@ CHEATS = [
     ("mutates_its_inputs", Attack.INPUT_MUTATION, Reason.INTEGRITY, "input mutation"),
     ("leaves_work_on_a_thread", Attack.THREAD_WORK, Reason.INTEGRITY, "work left on a thread"),
     ("patches_the_clock", Attack.PATCHED_CLOCK, Reason.INTEGRITY, "a patched clock"),
+    ("narrows_the_host", Attack.HOST_CHANGED, Reason.INTEGRITY, "threads were"),
     ("sabotages_the_host", Attack.HOST_CHANGED, Reason.INTEGRITY, "host sabotage"),
 ]
 

@@ -81,9 +81,9 @@ def test_the_product_runs_and_a_host_s_step_is_captured_and_replayed(monkeypatch
     class Host:
         model = object()
 
-    def captured(model, rows, context, name):
-        assert (model, rows, context) == (Host.model, 1, 256)
-        return group.Captured(Stage(), 0.0)
+    def captured(model, rows, context, name, form=("compile",)):
+        assert (model, rows, context, form) == (Host.model, 1, 256, request.sequence)
+        return group.Captured(Stage(), None, 0.0)
 
     monkeypatch.setattr("flashrt.host.load_host", lambda reference: Host())
     monkeypatch.setattr(group, "capture_step", captured)

@@ -267,3 +267,13 @@ def test_differences_are_found_by_path():
     assert list(differences([1], [1, 2])) == ["$"]
     assert list(differences(float("nan"), float("nan"))) == ["$"]
     assert list(differences(1, 1.0)) == []
+
+
+def test_a_process_that_is_a_copy_of_another_is_no_process(body, factory):
+    runs = body["evidence"]["processes"]
+    runs[1] = {**copy.deepcopy(runs[0]), "process": runs[1]["process"]}
+    body["verdict"] = judge(body["evidence"], body["thresholds"])
+    assert found(body, factory) == [
+        (Reason.CONFLICT, "$.evidence.processes[1].null.pairs"),
+        (Reason.CONFLICT, "$.evidence.processes[1].race.pairs"),
+    ]

@@ -24,6 +24,7 @@ PAGES = (
     "dependencies",
     "getting-started",
     "integrity",
+    "lab",
     "prequantized",
     "receipts",
     "runtime",

@@ -9,7 +9,7 @@ from typing import Any
 
 from flashrt.document.canonical import digest_of, read_json, seal
 from flashrt.document.problem import InputError
-from flashrt.lab.records import CacheEvent, ExecutionRecord, RunOutcome
+from flashrt.lab.records import ExecutionRecord, RunOutcome
 from flashrt_runtime.reason import Reason, Refusal
 
 # What an execution consumed, in the order in which a reader asks.
@@ -43,10 +43,6 @@ class StoredExecution:
     def outcomes(self) -> dict[str, RunOutcome]:
         """The outcome of each request by its name."""
         return {one.request_id: one for one in self.record.outcomes}
-
-    def event(self, number: int) -> CacheEvent:
-        """One event by its number."""
-        return self.record.events[number]
 
 
 def sealed(record: ExecutionRecord, file: str = "") -> StoredExecution:

@@ -44,7 +44,7 @@ def git_commit(folder: Path = _CODE) -> str | None:
 def _git(folder: Path, *words: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words],
+            ["git", "--no-optional-locks", "-C", str(folder), *words],
             capture_output=True, text=True, check=False, timeout=30, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from flashrt.lab.execution.binding import Binding
 from flashrt.lab.execution.compare import Comparison, compare
 from flashrt.lab.execution.file import StoredExecution
 from flashrt.lab.execution.run import Model, execute
@@ -57,18 +56,3 @@ def reexecute(recorded: StoredExecution, model: Model) -> Reexecution:
     record = recorded.record
     again = execute(Setup.of(record), model, record.execution.command)
     return Reexecution(recorded, again, compare(recorded, again))
-
-
-def binding_here(model: Model, recorded: StoredExecution) -> tuple[Because, ...]:
-    """Where the binding here differs from a record's, without running anything."""
-    from dataclasses import replace
-
-    from flashrt.lab.execution.provenance import provenance, tool_version
-
-    header = replace(
-        recorded.record.execution,
-        tool_version=tool_version(),
-        backend=model.backend,
-        provenance=provenance(),
-    )
-    return tuple(Binding.of(recorded.record).against(Binding(header, model.identity)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flashrt.lab.execution.binding import Binding, execution_id
@@ -128,8 +128,6 @@ def _record(
 
 def identified(record: ExecutionRecord) -> ExecutionRecord:
     """A record whose execution's id is of what it consumed and of what it was bound to."""
-    from dataclasses import replace
-
     body = record.record()
     name = execution_id(consumed_of(body), Binding.of(record))
     return replace(record, execution=replace(record.execution, id=name))

@@ -15,6 +15,7 @@ from flashrt.lab.records import RequestArrival
 from flashrt.lab.records.codec import fields_of, said_of
 from flashrt.lab.records.shared import OMITTED, SHARED
 from flashrt.record import ExperimentExecution
+from flashrt.record.exact import LARGEST
 
 Schema = dict[str, Any]
 _PLAIN = {int: "integer", bool: "boolean", str: "string", float: "number", type(None): "null"}
@@ -117,10 +118,14 @@ def _leaf(hint: Any, says: Any) -> Schema:
 
 
 def _bounded(kind: str, says: Any) -> Schema:
-    number = kind in ("integer", "number")
-    least = {"minimum": says.least} if number and says.least is not None else {}
-    above = {"exclusiveMinimum": says.above} if number and says.above is not None else {}
-    return {"type": kind, **least, **above}
+    if kind not in ("integer", "number"):
+        return {"type": kind}
+    least = {"minimum": says.least} if says.least is not None else {}
+    above = {"exclusiveMinimum": says.above} if says.above is not None else {}
+    whole = kind == "integer"
+    if whole and not least and not above:
+        least = {"minimum": -LARGEST}
+    return {"type": kind, **least, **above, **({"maximum": LARGEST} if whole else {})}
 
 
 def _ratio(says: Any) -> Schema:

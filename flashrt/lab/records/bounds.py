@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args, get_origin
 
 from flashrt.lab.records.readers import UNIONS
+from flashrt.record.exact import LARGEST
 
 _NUMBERS = (int, float, Fraction)
 _SHOWN = 40
@@ -25,6 +26,8 @@ def misfit(value: Any, hint: Any, says: Any) -> str:
             return f"{value} is below {says.least}"
         if says.above is not None and not value > says.above:
             return f"{value} is not above {says.above}"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"{value} is beyond {LARGEST}, which is the most that JSON holds"
     return ""
 
 

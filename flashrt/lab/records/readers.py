@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from flashrt.lab.records.codec import Wrong, read_record
 from flashrt.record import exact
+from flashrt.record.exact import LARGEST
 from flashrt_runtime.reason import Refusal
 
 Reader = Callable[[Any], Any]
@@ -42,9 +43,11 @@ def _shown(value: Any) -> str:
 
 
 def _plain(kind: type, value: Any) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)  # JSON writes 1.0 as 1
-    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+    if isinstance(value, int) and not isinstance(value, bool) and kind in (int, float):
+        if abs(value) <= LARGEST:
+            return kind(value)  # JSON writes 1.0 as 1
+        raise Wrong(f"{_shown(value)} is beyond {LARGEST}, which is the most that JSON holds")
+    if isinstance(value, kind) and kind is not int:
         return value
     raise Wrong(f"{_NAMES[kind]} was expected, not {_shown(value)}")
 

@@ -134,8 +134,8 @@ def test_a_cancellation_meets_a_request_where_it_is(ran):
     assert ended(one)["queued"] == ended(two)["queued"] == "cancelled"
     assert explain(two, "served").spent().keys() == {"service", "wait for its turn"}
     waiting, working = explain(one, "queued"), explain(two, "queued")
-    assert waiting.end.time_us == 3000  # in the queue: at once
-    assert working.end.time_us > 3000  # in service: when its work ends
+    assert waiting.end.time_us == 2400  # in the queue: at once
+    assert working.end.time_us > 2400  # in service: when its work ends
     assert working.segments[-2].last.kind == "compute_completed"
     assert ended(two)["served"] == "cancelled"
     assert ended(one)["kept"] == "budget"  # too late

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from flashrt.record import (
     VirtualClock,
     Workload,
 )
+from flashrt.record.exact import LARGEST
 
 # Every record class of the lab's own, by name.
 OWN = {name: cls for name, cls in packaged_code().records.items() if hasattr(cls, "tagged")}
@@ -46,7 +48,8 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def values(cls: type) -> st.SearchStrategy[Any]:
+@cache
+def values(cls: Any) -> st.SearchStrategy[Any]:
     """Records of a class, each field by its type and bounds."""
     if cls in EXAMPLES:
         return st.just(EXAMPLES[cls])
@@ -66,23 +69,27 @@ def _of(hint: Any, says: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if origin in UNIONS:
         return st.one_of([_of(part, says) for part in arguments])
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(_of(arguments[0], says), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*(_of(part, says) for part in arguments))
+        return _several(arguments, says)
     if is_dataclass(origin or hint):
         return values(origin or hint)
-    least = says.least if says.above is None else says.above
-    if hint is Fraction:
-        numbers = st.fractions(min_value=least, max_denominator=10**6)
-        return numbers.filter(lambda n: says.above is None or n > says.above)
+    return _number(hint, says) if hint in (int, Fraction) else PLAIN[hint]
+
+
+def _several(arguments: tuple[Any, ...], says: Any) -> st.SearchStrategy[Any]:
+    if arguments[-1] is Ellipsis:
+        return st.lists(_of(arguments[0], says), max_size=2).map(tuple)
+    return st.tuples(*(_of(part, says) for part in arguments))
+
+
+def _number(hint: Any, says: Any) -> st.SearchStrategy[Any]:
+    least = says.least if says.above is None else says.above + 1
     if hint is int:
-        return st.integers(min_value=least, max_value=2**62)
-    return PLAIN[hint]
+        return st.integers(min_value=-LARGEST if least is None else least, max_value=LARGEST)
+    whole = st.integers(min_value=0 if least is None else least, max_value=2**70)
+    return st.builds(lambda n, q: n + Fraction(1, q), whole, st.integers(1, 10**6))
 
 
 def needed(cls: Any) -> list[str]:
     """Fields without a default."""
-    from dataclasses import MISSING
-
     return [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]

@@ -18,7 +18,11 @@ from flashrt_runtime.reason import Reason, Refusal
 from tests.lab.records.record_values import OWN, needed, values
 
 ONTOLOGY = load()
-OTHERS: tuple[Any, ...] = (None, True, 3, 1.5, "\x00 neither", [], [[]], {}, {"type": "None"})
+OTHERS: tuple[Any, ...] = (
+    *(None, True, 3, -3, 2**53, 10**400, 1.5),
+    *("1/2", "2/4", "ab", "\x00 neither"),
+    *([], [[]], {}, {"type": "None"}),
+)
 
 
 @cache
@@ -61,20 +65,24 @@ def test_a_key_that_is_unknown_or_missing_is_refused_by_both(name: str, data: An
         assert not validator(name).is_valid(one)
 
 
+def reads(cls: Any, body: Any) -> bool:
+    """Whether a class reads a JSON object; it refuses what it does not read."""
+    try:
+        cls.from_record(body)
+    except Refusal:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("name", sorted(OWN))
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_code_reads_only_what_the_schema_accepts(name: str, data: Any) -> None:
-    """A value of another type at a field: where the code reads it, so does the schema."""
     cls: Any = OWN[name]
     body = data.draw(values(cls)).record()
     if not body:
         return
     key = data.draw(st.sampled_from(sorted(body)))
-    changed = json.loads(canonical_bytes({**body, key: data.draw(st.sampled_from(OTHERS))}))
-    try:
-        cls.from_record(changed)
-    except Refusal as refused:
-        assert refused.reason in (Reason.SCHEMA, Reason.CONFLICT)
-        return
-    assert validator(name).is_valid(changed)
+    changed = {**body, key: data.draw(st.sampled_from(OTHERS))}
+    if reads(cls, changed):
+        assert validator(name).is_valid(changed)
