@@ -8,8 +8,11 @@ import torch
 
 from flashrt.gate.integrity import Attack, Finding
 from flashrt.qualify.operator_calls import Call
+from flashrt.qualify.witness import HeldClock
 
 Tensors = Sequence[torch.Tensor]
+TURNS = 8
+LOOKS = 3  # a busy machine may make one look wrong; not three
 
 
 def _copied(values: Tensors) -> list[torch.Tensor]:
@@ -54,11 +57,12 @@ def _halves(values: Tensors) -> dict[str, list[torch.Tensor]]:
 def probe(call: Call) -> list[Finding]:
     """What one seam's operator does that a function of its inputs would not do.
 
-    The operator is called about ten times on copies of its real inputs. Never raises for an
+    The operator is called about thirty times on copies of its real inputs. Never raises for an
     answer, whatever it is; an operator that raises is the caller's to see.
     """
     with torch.no_grad():
         found = [_mutation(call), _pointer(call), *_part(call), _kept_output(call)]
+        found.append(_remembered(call))
     return [finding for finding in found if finding is not None]
 
 
@@ -120,3 +124,40 @@ def _kept_output(call: Call) -> Finding | None:
     if not _same(call.answer(_copied(call.activations)), kept):
         return _finding(call, Attack.NO_OP_REPLAY, "answered from an output that was overwritten")
     return None
+
+
+def _remembered(call: Call) -> Finding | None:
+    """Inputs that were given before must not be answered in less than half the time of new ones.
+
+    Equal answers to equal inputs are what a function gives; that it *kept* them shows in time only.
+    Least times are compared, not reported: they show what the operator can do, not what it costs.
+    """
+    for look in range(LOOKS):
+        ratio = _again_over_new(call, look)
+        if not (ratio < 0.5):
+            return None
+    detail = f"answered inputs that it had been given before in {ratio:.2f} of the time of new ones"
+    return _finding(call, Attack.STALE_ANSWER, detail)
+
+
+def _again_over_new(call: Call, look: int) -> float:
+    """Least time over inputs given before, by the least over inputs that nobody gave yet."""
+    clock = HeldClock()
+    devices = {value.device for value in call.activations if value.is_cuda}
+
+    def took(values: list[torch.Tensor]) -> int:
+        for device in devices:
+            torch.cuda.synchronize(device)
+        started = clock.now_ns()
+        call.answer(values)
+        for device in devices:
+            torch.cuda.synchronize(device)
+        return clock.now_ns() - started
+
+    new, again = [], []
+    for turn in range(TURNS):
+        shift = 2 + look * TURNS + turn
+        given = [value.roll(shift, -1) for value in call.activations]
+        new.append(took(_copied(given)))
+        again.append(took(_copied(given)))
+    return min(again) / max(1, min(new))

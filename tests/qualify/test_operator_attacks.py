@@ -44,6 +44,15 @@ def by_last_elements(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return memo_by(tuple(x.reshape(-1)[-8:].tolist()), x, weight)
 
 
+def by_whole_input(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Right for every input; the second time, without the work."""
+    key = tuple(x.reshape(-1).tolist())
+    if key not in KEPT:
+        for _ in range(300):
+            right(x, weight)
+    return memo_by(key, x, weight)
+
+
 def into_input(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     out = right(x, weight)
     x.mul_(2)
@@ -87,6 +96,7 @@ OPERATORS = {
         by_pointer,
         by_first_elements,
         by_last_elements,
+        by_whole_input,
         into_input,
         into_weights,
         into_its_last_output,
@@ -140,6 +150,7 @@ BAD = [
     ("by_pointer", Attack.POINTER_MEMO, Reason.CONSTANT, "memoisation on pointers"),
     ("by_first_elements", Attack.PART_MEMO, Reason.CONSTANT, "memoisation on first elements"),
     ("by_last_elements", Attack.PART_MEMO, Reason.CONSTANT, "differ in their first half"),
+    ("by_whole_input", Attack.STALE_ANSWER, Reason.CONSTANT, "given before in 0."),
     ("into_input", Attack.INPUT_MUTATION, Reason.INTEGRITY, "wrote into its input"),
     ("into_weights", Attack.INPUT_MUTATION, Reason.INTEGRITY, "wrote into its weights"),
     ("into_its_last_output", Attack.KEPT_OUTPUT, Reason.INTEGRITY, "a kept output"),

@@ -43,13 +43,21 @@ def _shown(value: Any) -> str:
 
 
 def _plain(kind: type, value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and kind in (int, float):
-        if abs(value) <= LARGEST:
-            return kind(value)  # JSON writes 1.0 as 1
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind is float and whole:
+        return _whole(value)
+    if kind is int and whole and abs(value) > LARGEST:
         raise Wrong(f"{_shown(value)} is beyond {LARGEST}, which is the most that JSON holds")
-    if isinstance(value, kind) and kind is not int:
+    if isinstance(value, kind) and (kind is not int or whole):
         return value
     raise Wrong(f"{_NAMES[kind]} was expected, not {_shown(value)}")
+
+
+def _whole(value: int) -> float:
+    """The float that JSON wrote without a point, as it does with those below 1e21."""
+    if abs(value) < 10**21 and float(value) == value:
+        return float(value)
+    raise Wrong(f"{_shown(value)} is no number of 64 bits")
 
 
 def _word(words: tuple[Any, ...], value: Any) -> Any:
