@@ -20,6 +20,8 @@ from flashrt_cli.output import FormatOption, Output, Table, emit
 if TYPE_CHECKING:
     from flashrt.lab.execution import StoredExecution
 
+SERVED = ("turn_end", "budget", "context_limit")  # outcomes that a latency is of
+
 
 def sweep(
     design: DesignArgument,
@@ -61,7 +63,8 @@ def _measured(one: StoredExecution, baseline: StoredExecution) -> dict[str, Any]
     ledger = record.ledger
     clock = record.execution.virtual
     kinds = Counter(event.kind for event in record.events)
-    total = sum((row.latency_us for row in ledger), Fraction(0))
+    ended = {outcome.request_id: outcome.stop_reason for outcome in record.outcomes}
+    served = [row.latency_us for row in ledger if ended.get(row.request_id) in SERVED]
     differ = [a.request_id for a in compare(baseline, one).answers if not a.identical]
     return {
         "arm": record.design.arm if record.design else "",
@@ -72,8 +75,10 @@ def _measured(one: StoredExecution, baseline: StoredExecution) -> dict[str, Any]
         "transferred_positions": sum(row.transferred_positions for row in ledger),
         "evictions": kinds["evicted"],
         "ended": dict(Counter(outcome.stop_reason for outcome in record.outcomes)),
-        "mean_latency_us": exactly(total / len(ledger) if ledger else None),
-        "longest_latency_us": exactly(max((row.latency_us for row in ledger), default=None)),
+        "requests": len(ledger),
+        "served": len(served),
+        "mean_latency_us": exactly(sum(served, Fraction(0)) / len(served) if served else None),
+        "longest_latency_us": exactly(max(served, default=None)),
         "ended_us": exactly(clock.ended_us if clock else None),
         "other_outputs": differ,
     }
@@ -84,6 +89,7 @@ def _table(done: list[StoredExecution], arms: list[dict[str, Any]]) -> Table:
     from flashrt.record import exact
 
     paths = differing([one.record.specification for one in done])
+    partly = any(arm["served"] < arm["requests"] for arm in arms)
     rows = []
     for one, arm in zip(done, arms, strict=True):
         said = {c.control: str(c.setting) for c in one.record.specification.controls}
@@ -92,8 +98,10 @@ def _table(done: list[StoredExecution], arms: list[dict[str, Any]]) -> Table:
             for name in ("reused", "computed", "recomputed", "transferred")
         ]
         times = [
-            us(exact(arm[name])) for name in ("mean_latency_us", "longest_latency_us", "ended_us")
+            "-" if arm[name] is None else us(exact(arm[name]))
+            for name in ("mean_latency_us", "longest_latency_us", "ended_us")
         ]
+        counts += [f"{arm['served']} of {arm['requests']}"] if partly else []
         outputs = f"differ: {', '.join(arm['other_outputs'])}" if arm["other_outputs"] else "same"
         rows.append(
             (
@@ -103,7 +111,8 @@ def _table(done: list[StoredExecution], arms: list[dict[str, Any]]) -> Table:
         )  # fmt: skip
     columns = (
         "arm", *(path.partition(".")[2] for path in paths),
-        "reused", "computed", "recomputed", "transferred", "evictions",
+        "reused", "computed", "recomputed", "transferred",
+        *(("served",) if partly else ()), "evictions",
         "mean latency us", "longest us", "end us", "outputs",
     )  # fmt: skip
     return Table(columns, rows)

@@ -22,6 +22,8 @@ def schema(
         for known in names:
             typer.echo(known)
         return
+    if f"lab/{name}" in names:
+        name = f"lab/{name}"
     if name not in names:
         raise Refusal(
             Reason.SCHEMA, "there is no schema of this name", subject=name, do=suggest(name, names)

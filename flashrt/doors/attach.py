@@ -43,6 +43,12 @@ class Attached:
         """The plan's: what was built, whether or not it was attached."""
         return self.plan.precision_spec
 
+    def __str__(self) -> str:
+        on = 0 if self.handle is None else len(self.handle.units)
+        said = [f"{on} units attached of {sum(len(u.swaps) for u in self.units)} swaps tried"]
+        said += [f"{self.decision.reason.name}: {self.decision.detail}"] if self.decision else []
+        return "; ".join(said)
+
     def detach(self) -> None:
         """Give the host back. Idempotent."""
         if self.handle is not None:

@@ -68,7 +68,8 @@ def parse(text: str) -> HostReference:
             Reason.HOST,
             "not a host",
             subject=text,
-            do=f"type {', '.join(PACKAGED)}, transformers:FOLDER or transformers:ORG/NAME@COMMIT",
+            do=f"type {', '.join(PACKAGED)}, transformers:FOLDER or transformers:ORG/NAME@COMMIT; "
+            "`flashrt discover` and `calibrate` also take tiny:NAME, see docs/catalog.md",
         )
     path = Path(rest).expanduser()
     if path.is_dir():

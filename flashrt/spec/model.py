@@ -320,4 +320,4 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return f"did you mean {near[0]}"
     if not choices:
         return "there is none"
-    return "there is " + ", ".join(choices[:12]) + (", …" if len(choices) > 12 else "")
+    return "there is " + ", ".join(choices[:20]) + (", …" if len(choices) > 20 else "")

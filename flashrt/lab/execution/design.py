@@ -16,6 +16,7 @@ from flashrt.spec.registry import catalog_root
 from flashrt_runtime.reason import Reason, Refusal
 
 _PATH = re.compile(r"^ExperimentDesign((?:\.\w+|\[\d+\])*)")
+_NAME = re.compile(r"[A-Za-z0-9_.+-]+")  # it stands in a command and in tables
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,14 @@ def _misfits(document: Document, design: ExperimentDesign) -> Iterator[Problem]:
         return Problem(document.file, document.line(path), path, what, do, reason)
 
     names = [arm.name for arm in design.arms]
+    named = {"$.name": design.name} | {f"$.arms[{i}].name": name for i, name in enumerate(names)}
+    for path, name in named.items():
+        if not _NAME.fullmatch(name):
+            yield problem(path, f"{name!r} is no name", "use letters, digits and _ . + -")
+    if not design.question.strip():
+        yield problem("$.question", "it asks nothing", "write one question")
+    if not design.subjects:
+        yield problem("$.subjects", "it is about no owner", "name at least one of the ontology")
     if not names:
         yield problem("$.arms", "it has no arm", "write at least one, with a name and settings")
     for index, name in enumerate(names):

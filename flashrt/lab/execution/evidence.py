@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from flashrt.document.problem import InputError, Problem
+from flashrt.lab.execution.accounts import ACCOUNTS
 from flashrt.lab.execution.binding import Binding, execution_id
 from flashrt.lab.execution.explain import explain
 from flashrt.lab.execution.file import StoredExecution
+from flashrt.lab.execution.origin import origin
 from flashrt.lab.execution.run import consumed_of
 from flashrt.lab.execution.setup import Setup, requests_of
 from flashrt.lab.records import TokenSelection
@@ -112,4 +114,6 @@ _CHECKS: tuple[Callable[[StoredExecution], Iterator[Said]], ...] = (
     _requests,
     _selections,
     _states,
+    origin,
+    *ACCOUNTS,
 )

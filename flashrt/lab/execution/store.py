@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flashrt.document.canonical import canonical_bytes, seal
+from flashrt.document.canonical import MAX_BYTES, canonical_bytes, seal
 from flashrt.document.problem import InputError
 from flashrt_runtime.reason import Reason, Refusal
 
@@ -33,11 +33,16 @@ class ExecutionStore:
         """Seal and keep a record; its path. Putting it again changes nothing.
 
         Raises :class:`Refusal`: DIGEST when the file of that name holds something else (it is left
-        as it is), STORAGE when it cannot be written.
+        as it is), STORAGE when it cannot be written, or is too long to be read again.
         """
         sealed = seal(body)
+        data = canonical_bytes(sealed)
+        if len(data) > MAX_BYTES:
+            what = f"a record of {len(data)} bytes could not be read again: {MAX_BYTES} is the most"
+            do = "execute fewer requests, or smaller budgets"
+            raise Refusal(Reason.STORAGE, what, subject=str(self.root), do=do)
         path = self.root / f"{sealed['digest'].removeprefix('sha256:')}.json"
-        keep(path, canonical_bytes(sealed))
+        keep(path, data)
         return path
 
     def list(self) -> Iterator[Path]:
@@ -62,6 +67,8 @@ class ExecutionStore:
             do = "write more digits"
             raise InputError(said, 1, "$", what, do, reason=Reason.AMBIGUOUS)
         what = f"no such file, and no record in {self.root} begins so"
+        if not match:
+            what = "no such file, and not a digest or the first six digits of one or more"
         do = "see `flashrt lab run`, or give another --store"
         raise InputError(said, 1, "$", what, do, reason=Reason.UNKNOWN_CELL)
 

@@ -62,7 +62,8 @@ class LoadedArtifact:
             name = str(body["identity"]["name"])
         except (KeyError, TypeError, Refusal) as error:
             raise InputError(source, 1, "$", f"not a manifest: {error}", do) from error
-        if shape.stages != stages(shape.layers):
+        # Every layer has stages: a manifest of 8 MiB may not ask for a billion of them.
+        if shape.layers > len(shape.stages) or shape.stages != stages(shape.layers):
             what = "the stages are not those that the executors do"
             raise InputError(source, 1, "$.architecture.stages", what, do)
         data = read_regular(folder / FILE, _WEIGHTS_LIMIT)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flashrt.document.problem import Problem
 from flashrt.document.yaml_source import Document
 from flashrt.lab.ontology.code import Code
-from flashrt.lab.ontology.control import resolve
+from flashrt.lab.ontology.control import controls, resolve
 from flashrt.lab.ontology.model import Ontology
 from flashrt_runtime.reason import Reason
 
@@ -31,8 +31,10 @@ def _wrong(
     for path, spec in shared + arms:
         for index, one in enumerate(spec["controls"]):
             yield from _control(f"{path}.controls[{index}]", one, ontology, code)
+    # Also by the field that holds it: a control is not missing because it is called otherwise.
+    there = {name for one in controls(code) for name in (one.path, f"{one.record}.{one.field}")}
     for index, missing in enumerate(body["missing_controls"]):
-        if resolve(missing["control"], code):
+        if missing["control"].strip() in there:
             what = f"the missing control {missing['control']} exists"
             yield f"$.missing_controls[{index}]", what, "set it in an arm, or take it out here"
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from fractions import Fraction
 from typing import Any, Literal, get_args, get_origin
 
-from flashrt.lab.records.readers import UNIONS
+from flashrt.lab.records.readers import NUMBERS, UNIONS, beyond
 from flashrt.record.exact import LARGEST
 
-_NUMBERS = (int, float, Fraction)
 _SHOWN = 40
 
 
@@ -21,11 +19,9 @@ def misfit(value: Any, hint: Any, says: Any) -> str:
     """
     if not _is(value, hint):
         return f"{_named(hint)} was expected, not {str(value)[:_SHOWN]!r}"
-    if says is not None and isinstance(value, _NUMBERS):
-        if says.least is not None and not value >= says.least:
-            return f"{value} is below {says.least}"
-        if says.above is not None and not value > says.above:
-            return f"{value} is not above {says.above}"
+    wrong = beyond(value, says) if says is not None and isinstance(value, NUMBERS) else ""
+    if wrong:
+        return wrong
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"{value} is beyond {LARGEST}, which is the most that JSON holds"
     return ""

@@ -76,11 +76,11 @@ class Wrong(Exception):
 @cache
 def _plan(cls: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """A reader for each field in the JSON, and which fields it must have."""
-    from flashrt.lab.records.readers import reader
+    from flashrt.lab.records.readers import reader_of
 
-    hints = {name: hint for name, hint, _ in fields_of(cls)}
+    parts = {name: (hint, says) for name, hint, says in fields_of(cls)}
     needed = (f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
-    return {name: reader(hints[name]) for name in _shown(cls)}, frozenset(needed)
+    return {name: reader_of(*parts[name]) for name in _shown(cls)}, frozenset(needed)
 
 
 def decode(cls: Any, body: Any) -> Any:

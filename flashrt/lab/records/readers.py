@@ -16,8 +16,33 @@ from flashrt_runtime.reason import Refusal
 
 Reader = Callable[[Any], Any]
 UNIONS = (Union, types.UnionType)
+NUMBERS = (int, float, Fraction)
 _NAMES = {int: "an integer", bool: "true or false", str: "text", float: "a number"}
 _SHOWN = 40
+
+
+def reader_of(hint: Any, says: Any) -> Reader:
+    """The reader of a field: of its type, and within its bounds where it has any."""
+    read = reader(hint)
+    bounded = says is not None and (says.least is not None or says.above is not None)
+    return partial(_within, says, read) if bounded else read
+
+
+def _within(says: Any, read: Reader, value: Any) -> Any:
+    found = read(value)
+    wrong = beyond(found, says) if isinstance(found, NUMBERS) else ""
+    if wrong:
+        raise Wrong(wrong)
+    return found
+
+
+def beyond(value: Any, says: Any) -> str:
+    """Why a number is out of its field's bounds, or ``""``."""
+    if says.least is not None and not value >= says.least:
+        return f"{value} is below {says.least}"
+    if says.above is not None and not value > says.above:
+        return f"{value} is not above {says.above}"
+    return ""
 
 
 @cache
@@ -54,8 +79,8 @@ def _plain(kind: type, value: Any) -> Any:
 
 
 def _whole(value: int) -> float:
-    """The float that JSON wrote without a point, as it does with those below 1e21."""
-    if abs(value) < 10**21 and float(value) == value:
+    """The float that JSON wrote without a point: those below 1e21, by their shortest digits."""
+    if abs(value) < 10**21:
         return float(value)
     raise Wrong(f"{_shown(value)} is no number of 64 bits")
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from flashrt.lab.tokenizer.vocabulary import FIRST_PIECE, Vocabulary
+from flashrt.lab.tokenizer.vocabulary import FIRST_PIECE, LONGEST_WORD, Vocabulary
 
 # Every byte falls in exactly one alternative: letters, digits, other bytes, white space.
 _WORD = re.compile(rb" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+")
 _REMEMBERED = 65536
-_LONGEST_WORD = 64  # merging is quadratic in a word's length
 
 
 def words(data: bytes) -> Iterator[bytes]:
@@ -21,8 +20,8 @@ def words(data: bytes) -> Iterator[bytes]:
     A longer word is cut every 64 bytes.
     """
     for match in _WORD.finditer(data):
-        for start in range(match.start(), match.end(), _LONGEST_WORD):
-            yield data[start : min(start + _LONGEST_WORD, match.end())]
+        for start in range(match.start(), match.end(), LONGEST_WORD):
+            yield data[start : min(start + LONGEST_WORD, match.end())]
 
 
 def merged(word: list[int], pair: tuple[int, int], new: int) -> list[int]:

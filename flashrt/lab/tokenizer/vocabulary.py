@@ -21,6 +21,7 @@ TAGS = (*(f"{role.upper()}_TURN" for role in ROLES), TURN_END)
 ESCAPE = len(TAGS)
 FIRST_DIGIT = ESCAPE + 1
 FIRST_PIECE = FIRST_DIGIT + 16
+LONGEST_WORD = 64  # bytes; merging is quadratic in a word's length, and no merge leaves a word
 
 
 def _refuse(what: str, subject: str = "vocabulary") -> Refusal:
@@ -33,7 +34,7 @@ class Vocabulary:
 
     Merge *i* makes the piece ``FIRST_PIECE + len(single) + i`` out of two pieces with lower IDs.
     Raises :class:`Refusal` (CONFLICT) for bytes out of order or range, for a merge of what does
-    not exist yet, and for two pieces that are the same bytes.
+    not exist yet, for a piece longer than any word, and for two pieces that are the same bytes.
     """
 
     single: tuple[int, ...]
@@ -47,7 +48,11 @@ class Vocabulary:
         for left, right in self.merges:
             if min(left, right) < FIRST_PIECE or max(left, right) >= self._next(pieces):
                 raise _refuse(f"merge of {left} and {right}: a piece that does not exist yet")
-            pieces.append(pieces[left - FIRST_PIECE] + pieces[right - FIRST_PIECE])
+            one, other = pieces[left - FIRST_PIECE], pieces[right - FIRST_PIECE]
+            # Sixty merges that each double would not fit into any memory.
+            if len(one) + len(other) > LONGEST_WORD:
+                raise _refuse(f"merge of {left} and {right}: longer than {LONGEST_WORD} bytes")
+            pieces.append(one + other)
         if len(set(pieces)) != len(pieces):
             raise _refuse("two pieces are the same bytes")
         object.__setattr__(self, "pieces", tuple(pieces))

@@ -93,6 +93,8 @@ ONE = "{control: scheduling.max_active_requests, setting: 1, subject: RequestSch
         ("question:", "questions:", r"\$\.questions: there is no such field"),
         ("max_output_tokens: 12", "max_output_tokens: 0", "is below 1"),
         ("arrival_us: 0", "arrival_us: 0.5", r"arrival_us"),
+        ("name: rotation", r'name: "a\nb"', r"\$\.name: 'a\\nb' is no name"),
+        ("name: two", 'name: ""', r"\$\.arms\[1\]\.name: '' is no name"),
     ],
 )
 def test_what_is_wrong_in_a_design_is_named_with_its_line(old, new, said):
@@ -104,6 +106,16 @@ def test_what_is_wrong_in_a_design_is_named_with_its_line(old, new, said):
     assert all(problem.file == "mine.yaml" and problem.line >= 1 for problem in problems)
     with pytest.raises(InputError):
         design_of(document)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [('question: " "', "it asks nothing"), ("subjects: []", "about no owner")]
+)
+def test_a_design_asks_something_about_somebody(line, said):
+    text = (designs_root() / "rotation.yaml").read_text()
+    key = line.partition(":")[0]
+    text = re.sub(rf"(?m)^{key}:.*$", line, text)
+    assert said in str(problems_of(parse_yaml(text.encode(), "mine.yaml"))[0])
 
 
 def test_a_problem_stands_at_the_line_of_its_arm():

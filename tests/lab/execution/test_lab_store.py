@@ -27,6 +27,14 @@ def test_equal_content_has_one_file_and_one_name(tmp_path):
     assert read_json(path) == seal({"a": 1})
 
 
+def test_a_record_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("flashrt.lab.execution.store.MAX_BYTES", 100)
+    with pytest.raises(Refusal, match="could not be read again") as found:
+        ExecutionStore(tmp_path).put({"a": "x" * 100})
+    assert found.value.reason is Reason.STORAGE
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_writers_at_once_leave_whole_files_and_nothing_else(tmp_path):
     with ProcessPoolExecutor(2) as pool:
         names = [set(found) for found in pool.map(put_many, [str(tmp_path)] * 4)]

@@ -105,6 +105,7 @@ def test_an_unsealed_manifest_is_refused(folder):
         (lambda body: body["architecture"].update(heads="4"), "not a manifest"),
         (lambda body: body["architecture"].update(heads=0), "not a manifest"),
         (lambda body: body["architecture"]["stages"].pop(), "stages are not those"),
+        (lambda body: body["architecture"].update(layers=10**12), "stages are not those"),
         (lambda body: body["architecture"].update(width=32), "is expected"),
         (lambda body: body["preparation"].update(extra=1), "not a manifest"),
         (lambda body: body["preparation"].update(seed=9), "not the ones that it names"),

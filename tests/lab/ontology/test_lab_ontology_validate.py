@@ -109,6 +109,13 @@ WRONG: list[tuple[Change, str, str]] = [
         "the missing control kv_cache.device_kv_bytes exists",
     ),
     (
+        lambda body: body["missing_controls"].append(
+            {"control": "KVCacheConfig.device_kv_bytes ", "why": "to set it"}
+        ),
+        "$.missing_controls[",
+        "the missing control KVCacheConfig.device_kv_bytes  exists",
+    ),
+    (
         lambda body: first(body).update(control="kv_cache.page_bytes"),
         "$.settings.controls[0].control",
         "the control path kv_cache.page_bytes does not resolve",

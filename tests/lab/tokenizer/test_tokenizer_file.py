@@ -116,6 +116,13 @@ def test_one_piece_has_one_id():
         Vocabulary((97,), ((a, a), (a, a + 1), (a + 1, a)))
 
 
+def test_no_piece_is_longer_than_a_word():
+    doubling = tuple((FIRST_PIECE + i, FIRST_PIECE + i) for i in range(60))
+    assert len(Vocabulary((97,), doubling[:6]).pieces[-1]) == 64
+    with pytest.raises(Refusal, match="longer than 64 bytes"):
+        Vocabulary((97,), doubling)
+
+
 def test_a_vocabulary_cannot_be_changed():
     made = Vocabulary((97,), ())
     with pytest.raises(AttributeError):
