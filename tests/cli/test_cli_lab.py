@@ -72,6 +72,13 @@ def test_a_sweep_tells_arms_apart(lab, capsys):
     assert all(one["other_outputs"] == [] for one in arms.values())
 
 
+def test_a_refused_request_makes_no_arm_look_faster(lab, capsys, tmp_path):
+    arms = result(capsys, "lab", "sweep", "refusals", "--store", str(tmp_path))["arms"]
+    ceilings = next(arm for arm in arms if arm["arm"] == "ceilings")
+    assert (ceilings["served"], ceilings["requests"]) == (1, 4)
+    assert ceilings["mean_latency_us"] == ceilings["longest_latency_us"]
+
+
 def test_a_run_shows_its_outcomes_and_keeps_its_record(lab, capsys):
     shown = result(capsys, "lab", "run", "repeated_prompt", "--arm", "none")
     assert shown["digest"] == lab["none"]

@@ -47,6 +47,8 @@ def test_what_passes_its_gate_is_attached_and_says_that_no_race_was_held(net, fr
         assert unit.parity["cosine"] > 0.999
         assert unit.ledger["clean"]
     assert done.decision.reason is Reason.UNCAPTURABLE
+    assert f"{len(done.handle.units)} units attached" in str(done)
+    assert "UNCAPTURABLE" in str(done)
     assert seats(net)
     assert not torch.equal(net(frames[0]), expected)
     done.detach()

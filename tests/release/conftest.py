@@ -166,8 +166,8 @@ class Maker:
             "processes": [
                 {
                     "process": p,
-                    "null": race(gates.null_rule(60.0), host, host),
-                    "race": race(gates.race_rule(60.0), host, treated),
+                    "null": race(gates.null_rule(60.0), host + p, host + p),
+                    "race": race(gates.race_rule(60.0), host + 9 + p, treated),
                     "setup_s": {"host": 1.0, "treated": 1.0},
                     "machine": {"load_before": 0.0},
                 }
