@@ -107,8 +107,10 @@ def test_every_declared_field_is_in_a_schema() -> None:
 
 def test_they_are_printed_as_the_others_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["schema", "kv_state"]) == 0
+    short = capsys.readouterr().out
     assert run(["schema", "lab/kv_state"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(short)
     assert printed["$id"] == "urn:flashrt:schema:lab/kv_state:1"
     assert run(["schema", "lab/kv_stat"]) == 2
     assert "lab/kv_state" in "".join(capsys.readouterr())
