@@ -62,6 +62,7 @@ check: $(READY)  ## style, types, import contracts on a wheel, schemas and diges
 	$(BIN)/mypy $(CODE)
 	$(BIN)/python tools/check_imports.py
 	$(BIN)/python tools/catalog_page.py --check
+	$(BIN)/python tools/lab_schemas.py --check
 	$(BIN)/flashrt validate
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/repository
 
