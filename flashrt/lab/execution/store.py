@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from flashrt.document.atomic import write_once
 from flashrt.document.canonical import MAX_BYTES, canonical_bytes, seal
 from flashrt.document.problem import InputError
 from flashrt_runtime.reason import Reason, Refusal
@@ -42,7 +40,7 @@ class ExecutionStore:
             do = "execute fewer requests, or smaller budgets"
             raise Refusal(Reason.STORAGE, what, subject=str(self.root), do=do)
         path = self.root / f"{sealed['digest'].removeprefix('sha256:')}.json"
-        keep(path, data)
+        write_once(path, data)
         return path
 
     def list(self) -> Iterator[Path]:
@@ -71,36 +69,3 @@ class ExecutionStore:
             what = "no such file, and not a digest or the first six digits of one or more"
         do = "see `flashrt lab run`, or give another --store"
         raise InputError(said, 1, "$", what, do, reason=Reason.UNKNOWN_CELL)
-
-
-def keep(path: Path, data: bytes) -> None:
-    """Write a file that must not be there yet, unless it holds the same.
-
-    The name is taken by a link, which fails where one is: no writer replaces another's file.
-    Raises :class:`Refusal` (DIGEST, STORAGE); nothing is left behind.
-    """
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with open(temporary, "xb") as handle:
-                handle.write(data)
-                handle.flush()
-                os.fsync(handle.fileno())
-            with contextlib.suppress(FileExistsError):  # then another writer's is compared
-                os.link(temporary, path)
-        there = path.read_bytes()
-    except OSError as error:
-        raise Refusal(
-            Reason.STORAGE,
-            f"cannot write: {error.strerror or error}",
-            subject=str(path),
-            do="free space or choose a writable folder, then run the same command again",
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    if there != data:
-        do = "choose another name, or move that file away"
-        what = "the file of this name holds something else, and stays as it is"
-        raise Refusal(Reason.DIGEST, what, subject=str(path), do=do)

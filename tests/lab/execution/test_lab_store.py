@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flashrt.document.atomic import write_once
 from flashrt.document.canonical import canonical_bytes, read_json, seal
 from flashrt.document.problem import InputError
-from flashrt.lab.execution.store import ExecutionStore, keep
+from flashrt.lab.execution.store import ExecutionStore
 from flashrt_runtime.reason import Reason, Refusal
 
 
@@ -64,7 +65,7 @@ def test_a_writer_that_is_overtaken_compares_and_replaces_nothing(tmp_path, monk
 
     monkeypatch.setattr(os, "link", overtaken)
     with pytest.raises(Refusal, match="stays as it is"):
-        keep(path, b"second")
+        write_once(path, b"second")
     assert path.read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["name"]
 
