@@ -60,7 +60,7 @@ def calibrate(
 ) -> None:
     """Measure a host's calibration points on real frames and write a receipt."""
     from flashrt.calibration import calibrate as run_calibration
-    from flashrt.calibration.source import frames_of, host_of
+    from flashrt.calibration.source import frames_of, host_of, require_source
     from flashrt.calibration.summary import by_reason
     from flashrt.host.seams import seams_of
     from flashrt.receipt.store import Store
@@ -71,8 +71,9 @@ def calibrate(
     from flashrt_cli.progress import reporting
     from flashrt_cli.writable import require_file, require_folder
 
+    require_source(frames)  # refused, as all that follows, before minutes are spent
     if plot is not None:
-        require_plottable(plot)  # refused before minutes are spent
+        require_plottable(plot)
         require_file(plot)
     for folder in (store, store / "calibration", store / "table"):
         require_folder(folder)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flashrt.release.state import State
-from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store, open_verifier
+from flashrt_cli.options import DEFAULT_STORE, StoreOption, empty, open_store, open_verifier
 from flashrt_cli.output import (
     Case,
     ExitCode,
@@ -95,6 +96,8 @@ def matrix(
     if html is not None:
         write_atomic(html, page.matrix_html(found).encode())
     result = render(found, require, expect)
+    if not found.rows:
+        result = replace(result, lines=[*result.lines, empty(store)])
     emit(result, fmt)
     codes = [ExitCode.GATE_FAILED] if result.problems else []
     if not found.rows:

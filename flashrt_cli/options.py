@@ -36,6 +36,11 @@ def open_store(root: Path) -> Store:
     return Store(root)
 
 
+def empty(root: Path) -> str:
+    """What to say of a store that holds nothing asked for."""
+    return f"{root} holds no receipts; `flashrt qualify` earns one, --store names another folder"
+
+
 def open_verifier() -> Verifier:
     """Recomputes a receipt with the catalog's own gates."""
     from flashrt.receipt.spec_gates import catalog_gates

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flashrt_cli.options import DEFAULT_STORE, StoreOption, open_store, open_verifier
+from flashrt_cli.options import DEFAULT_STORE, StoreOption, empty, open_store, open_verifier
 from flashrt_cli.output import (
     Case,
     ExitCode,
@@ -103,6 +103,7 @@ def _receipts(subjects: list[str], store: Path, verifier: Verifier) -> Output:
         records.append({"file": str(path), "digest": body.get("digest"), "holds": not wrong})
     return Output(
         title=f"{len(found)} receipts recomputed",
+        lines=[] if found else [empty(store)],
         tables=[Table(("receipt", "state", "verified"), rows)] if rows else [],
         data={"verified": not problems, "receipts": records},
         problems=problems,

@@ -123,14 +123,33 @@ def frames_of(
     from flashrt.host.corpus import load_corpus
     from flashrt.host.frames import text_frames
 
-    if not _is_text(reference):
-        raise Refusal(Reason.CONFLICT, "not a source of frames", subject=reference, do=KINDS)
+    require_source(reference)
     run = text_feed(host)
     corpus = _without(load_corpus(reference, cache), exclude)
     split: Split = text_frames(
         host.tokenizer, corpus, window=window, samples=samples, held_out=held_out, seed=seed
     )
     return Drawn(_Without(split, tuple(sorted(set(exclude)))) if exclude else split, run)
+
+
+def require_source(reference: str) -> None:
+    """Refuse what names no frames, while nothing is loaded yet.
+
+    Raises :class:`Refusal`: CONFLICT for what is no source, EMPTY_CORPUS for a folder that is not
+    there or holds no file of its kind.
+    """
+    kind, _, rest = reference.partition(":")
+    robot = reference.startswith(ROBOT) and bool(rest)
+    if not robot and not _is_text(reference):
+        raise Refusal(Reason.CONFLICT, "not a source of frames", subject=reference, do=KINDS)
+    folder = Path(rest).expanduser()
+    if rest and not folder.is_dir():
+        what = "no such folder"
+    elif kind == "text" and next(folder.rglob("*.txt"), None) is None:
+        what = "there is no .txt file in it"
+    else:
+        return
+    raise Refusal(Reason.EMPTY_CORPUS, what, subject=str(folder), do="check the path")
 
 
 def _is_text(reference: str) -> bool:

@@ -140,12 +140,12 @@ def prepare(
 
     require_forms(requests)
     given = None if overrides is None else Overrides.read(overrides)
+    tell("frames", note=frames)
+    corpus = load_corpus(frames, CACHE)  # refused before a host is loaded, which takes longer
     tell("load", note=host)
     loaded = load(host, cache=CACHE)
     _fits(loaded, requests)
     found = seams_of(loaded)
-    tell("frames", note=frames)
-    corpus = load_corpus(frames, CACHE)
     split = text_frames(
         loaded.tokenizer,
         corpus,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flashrt.release.resolve import resolve, withdrawn
+from flashrt.release.facts import facts_of
+from flashrt.release.resolve import Resolution, resolve, withdrawn
 from flashrt.release.source import Body, Source, Verifier, short
 from flashrt.release.state import State
 from flashrt.report.table import Table
@@ -196,7 +197,36 @@ def matrix(
         if row.label not in measured
     }
     rows += last.values()
+    rows = _told_apart(rows, {body["digest"]: body for body in _bodies(found)})
     return Matrix(tuple(sorted(rows, key=lambda row: (row.label, row.cell_digest, row.receipt))))
+
+
+def _bodies(found: Resolution) -> Iterator[Body]:
+    yield from found.live.values()
+    for bodies in found.contested.values():
+        yield from bodies
+
+
+def _told_apart(rows: Iterable[Row], receipts: Mapping[str, Body]) -> list[Row]:
+    """The rows; cells that read alike say the first fact in which they differ."""
+    alike: dict[str, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(row.label, []).append(row)
+    out = []
+    for group in alike.values():
+        known = [receipts[row.receipt] for row in group if row.receipt in receipts]
+        facts = [fact for body in known for fact in facts_of(body["cell"], "")[:-1]]
+        differs = next((f for f in facts if not all(map(f.holds, known))), None)
+        for row in group:
+            value = differs.found_in(receipts.get(row.receipt, {})) if differs else None
+            told = f" {differs.name.removeprefix('cell.')}={_brief(value)}" if differs else ""
+            out.append(row if value is None else replace(row, label=row.label + told))
+    return out
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return short(text) if text.startswith("sha256:") else text
 
 
 def of_source(source: Source, verifier: Verifier | None = None) -> Matrix:

@@ -177,3 +177,14 @@ def test_a_host_without_tokenizer_is_told_what_is_for_its_kind(
         text_feed(host)
     assert said in caught.value.do
     assert unsaid not in caught.value.do
+
+
+@pytest.mark.parametrize("frames", ["browm", "text:", "text:EMPTY", "lerobot:MISSING", "text:GONE"])
+def test_what_names_no_frames_is_refused_before_a_host_is_loaded(
+    frames: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    monkeypatch.setattr("flashrt.calibration.source.host_of", lambda *_: pytest.fail("loaded"))
+    assert run(["calibrate", "--frames", frames, "--store", str(tmp_path / "store")]) == 2
+    assert (frames.partition(":")[2] or frames) in capsys.readouterr().err

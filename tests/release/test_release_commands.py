@@ -217,7 +217,10 @@ def test_matrix(run, make, tmp_path):
 
 
 def test_matrix_of_nothing(run):
-    assert run("matrix", store=False)[0] == 3
+    code, out, _ = run("matrix", store=False)
+    assert code == 3
+    assert "store holds no receipts" in out
+    assert "store holds no receipts" in run("verify", store=False)[1]
 
 
 def test_explain(run, make):

@@ -60,6 +60,16 @@ def test_contested_cells_are_unknown(make):
     assert rows[0].reasons[0].reason is Reason.AMBIGUOUS
 
 
+def test_cells_that_read_alike_say_what_differs(make):
+    for torch in ("2.13.0", "2.14.0"):
+        make.receipt(cell={"software": {"torch": torch, "flashrt": "0.1.0"}})
+    make.receipt("w8a16_decode")
+    labels = [row.label for row in matrix(receipts(make)).rows]
+    assert [label.partition(" cpu")[2] for label in labels] == [
+        " software.torch=2.13.0", " software.torch=2.14.0", "",
+    ]  # fmt: skip
+
+
 def test_attempts_are_counted(make):
     make.receipt(supersedes=make.receipt())
     (row,) = matrix(receipts(make)).rows
