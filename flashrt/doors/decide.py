@@ -158,7 +158,9 @@ def _raced(
     series = race(arms, MachineClock(), ProcStat(), Random(0), rule)
     seen, decision = rule.consult(ratios(series.observed()))
     if seen is None:
-        return None, Because(Reason.NOISE, f"{len(series.kept)} usable blocks", "race")
+        quiet = f"{len(series.kept)} of {len(series.blocks)} blocks"
+        what = f"other processes left {quiet} undisturbed in {seconds:g} s, too few to decide"
+        return None, Because(Reason.NOISE, what, "race")
     told = f"{seen.low:.4f} to {seen.high:.4f} against a margin of {margin:g}"
     match decision:
         case Decision.WIN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flashrt_runtime.reason import Because, Reason, Refusal
@@ -15,10 +16,20 @@ _PARALLEL = re.compile(r"parallel_config|context_parallel|cp_(group|mesh|size|ra
 _NEIGHBOURHOOD = ("natten", "neighbo")
 
 
+@cache
+def _says_parallel(name: str) -> bool:
+    return not name.startswith("__") and _PARALLEL.search(name) is not None
+
+
 def _named(holder: Any) -> Iterator[tuple[str, Any]]:
-    """A holder's own attributes and its class's, dunders and tensors left out."""
-    seen = {**vars(type(holder)), **getattr(holder, "__dict__", {})}
-    yield from ((k, v) for k, v in seen.items() if not k.startswith("__"))
+    """A holder's own attributes and its class's whose names say that ranks share a sequence."""
+    own = getattr(holder, "__dict__", {})
+    for name, value in vars(type(holder)).items():
+        if _says_parallel(name) and name not in own:
+            yield name, value
+    for name, value in own.items():
+        if _says_parallel(name):
+            yield name, value
 
 
 def _spans_ranks(name: str, value: Any) -> bool:
@@ -34,7 +45,7 @@ def context_parallel(module: torch.nn.Module) -> Because | None:
     processor = getattr(module, "processor", None)
     for holder in (module, processor):
         for name, value in _named(holder) if holder is not None else ():
-            if _PARALLEL.search(name) and _spans_ranks(name, value):
+            if _spans_ranks(name, value):
                 what = f"its sequence is laid out for context parallelism ({name.lstrip('_')})"
                 return Because(Reason.LAYOUT, what)
     return None

@@ -61,23 +61,38 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def slots_of(module: torch.nn.Module, attributes_only: bool = False) -> Iterator[Slot]:
+def slots_of(module: torch.nn.Module) -> Iterator[Slot]:
     """Every callable slot: attributes that are no modules, then functions of the module's file."""
+    yield from attribute_slots(module)
+    yield from global_slots(plain_forward(module))
+
+
+def attribute_slots(module: torch.nn.Module) -> list[Slot]:
+    """The module's own attributes that are callable and no modules."""
+    held = module.__dict__
+    if not any(map(callable, held.values())):
+        return []
     from torch import nn
 
-    for name, value in list(module.__dict__.items()):
-        # torch's own attributes begin with an underscore: hooks, parameters, children
-        if name[0] == "_" or name == "forward" or not callable(value):
-            continue
-        if not isinstance(value, (nn.Module, type)):
-            yield Slot(name, ATTRIBUTE, value, _parameters(value))
-    plain = plain_forward(module)
-    if attributes_only or not isinstance(plain, types.FunctionType):
-        return
-    for name in plain.__code__.co_names:
-        value = plain.__globals__.get(name)
-        if isinstance(value, types.FunctionType):
-            yield Slot(name, GLOBAL, value, _parameters(value))
+    # torch's own attributes begin with an underscore: hooks, parameters, children
+    return [
+        Slot(name, ATTRIBUTE, value, _parameters(value))
+        for name, value in held.items()
+        if name[0] != "_" and name != "forward" and callable(value)
+        if not isinstance(value, (nn.Module, type))
+    ]
+
+
+def global_slots(plain: Any) -> list[Slot]:
+    """The functions of its file that a forward calls by name, ``plain`` from what decorates it."""
+    if not isinstance(plain, types.FunctionType):
+        return []
+    named = [(name, plain.__globals__.get(name)) for name in plain.__code__.co_names]
+    return [
+        Slot(name, GLOBAL, value, _parameters(value))
+        for name, value in named
+        if isinstance(value, types.FunctionType)
+    ]
 
 
 def rehost(

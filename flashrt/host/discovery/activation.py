@@ -49,8 +49,7 @@ def fitting(triples: Sequence[Triple], *, among: Collection[str] = ()) -> list[l
             groups.setdefault((product.numel(), product.dtype, product.device), []).append(i)
     out: list[list[str]] = [[] for _ in triples]
     for members in groups.values():
-        count = triples[members[0]][2].numel()
-        some = _spread(count)
+        some = _spread(triples[members[0]][2].numel())
         left = _near(triples, dict.fromkeys(members, tried), some)
         for i, names in (left if some == 1 else _near(triples, left, 1)).items():
             out[i] = names
@@ -65,26 +64,32 @@ def _near(
 
     if not tried:
         return {}
-    members = list(tried)
-    three = [triples[i] for i in members]
-    gates = torch.stack([gate.reshape(-1)[::step] for gate, _, _ in three])
-    ones = torch.ones_like(gates[0])
-    ups = torch.stack([ones if up is None else up.reshape(-1)[::step] for _, up, _ in three])
-    products = torch.stack([product.reshape(-1)[::step] for _, _, product in three])
+    ones = torch.ones_like(triples[next(iter(tried))][2])
+    three = [
+        (gate, ones if up is None else up, out) for gate, up, out in map(triples.__getitem__, tried)
+    ]
+    # gate and up are in two triples, one for either order
+    some = {id(one): one.reshape(-1)[::step] for each in three for one in each}
+    gates, ups, products = (
+        torch.stack([some[id(one)] for one in each]) for each in zip(*three, strict=True)
+    )
     wide = torch.promote_types(products.dtype, torch.float32)
     tolerance = 8 * torch.finfo(products.dtype).eps
     bound = (gates * ups).abs().to(wide).mul_(tolerance).add_(1e-30)
-    out: dict[int, list[str]] = {}
+    near = {}
     for name, function in functions().items():
         if not any(name in names for names in tried.values()):
             continue
         # sigmoid is not small where its argument is, so its rounding is relative to |up| alone
         most = ups.abs().to(wide) * tolerance + 1e-30 if name == "sigmoid" else bound
         off = (products.to(wide) - (function(gates) * ups).to(wide)).abs_()
-        near = (off <= most).all(dim=1).tolist()
-        for i, fits in zip(members, near, strict=True):
-            if fits and name in tried[i]:
-                out.setdefault(i, []).append(name)
+        near[name] = (off <= most).all(dim=1)
+    fit = torch.stack(list(near.values()), dim=1).tolist()
+    out = {}
+    for (i, names), told in zip(tried.items(), fit, strict=True):
+        left = [name for name, agrees in zip(near, told, strict=True) if agrees and name in names]
+        if left:
+            out[i] = left
     return out
 
 

@@ -10,63 +10,74 @@ from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from flashrt.host.discovery.attention.flow import Flow, flow
 from flashrt.host.discovery.attention.tap import Site
-from flashrt.host.discovery.attention.window import declared
+from flashrt.host.discovery.attention.window import Known, declared
 from flashrt.host.discovery.near_miss import DECODER_BLOCK, Found, NearMiss
 from flashrt.host.discovery.norms import Norm
 from flashrt.host.discovery.projection import Projection
 from flashrt.host.discovery.sample import Observed
+from flashrt.host.discovery.sums import Sum, Told, tell
 from flashrt.host.discovery.trace import Call
 from flashrt.host.discovery.view import View, common_parent
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 
 _CORE = "attention_core@1"
-_ROUNDINGS = 16
 
 Objection = tuple[Reason, str]
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """One module around a trio and a gated feed-forward, and its one call."""
+    """One module around a trio and a gated feed-forward, and its one call.
+
+    ``norms`` with their calls, and ``projections``, are those called in it, in call order.
+    """
 
     path: str
     call: Call
     pack: Seam
     ffn: Seam
     view: View
+    inside: Sequence[Call]
+    norms: Sequence[tuple[Norm, Call]]
+    projections: Sequence[Projection]
 
-    def norms(self) -> list[tuple[Norm, Call]]:
-        """Its norms and their calls, in call order."""
-        known = self.view.norms
-        return [(known[c.module], c) for c in self.view.made_by(self.call) if c.module in known]
+    @classmethod
+    def of(cls, path: str, pack: Seam, ffn: Seam, view: View) -> _Layer:
+        """The layer that was called at this path."""
+        call = view.seen.calls[path][0]
+        inside = view.made_by(call)
+        norms = [(view.norms[c.module], c) for c in inside if c.module in view.norms]
+        paths = dict.fromkeys(c.module for c in inside if c.module in view.projections)
+        projections = [view.projections[path] for path in paths]
+        return cls(path, call, pack, ffn, view, inside, norms, projections)
 
-    @property
-    def site(self) -> tuple[Site, Site] | None:
-        """The first attending call in it, and its own call around that."""
-        own = self.view.model.get_submodule(self.path)
-        for site in self.view.sites:
-            for frame in site.frames():
-                if frame.module is own and site.attended:
-                    return site, frame
-        return None
 
-    def projections(self) -> list[Projection]:
-        """Its projections, each once, in call order."""
-        known = self.view.projections
-        paths = dict.fromkeys(c.module for c in self.view.made_by(self.call))
-        return [known[path] for path in paths if path in known]
+@dataclass(frozen=True)
+class _Parts:
+    """What a layer is made of: both norms, ``o``, and the two sums that it should be."""
+
+    before: Norm
+    after: Norm
+    output: Projection
+    attended: Sum
+    returned: Sum
 
 
 def find(view: View, packs: Sequence[Seam], feeds: Sequence[Seam]) -> Found:
     """decoder_block seams around the qkv_pack and decoder_ffn seams that were found."""
+    layers = list(_layers(view, packs, feeds))
+    parts = [_parts(layer) for layer in layers]
+    whole = [one for one in parts if isinstance(one, _Parts)]
+    told = iter(tell([each for one in whole for each in (one.attended, one.returned)]))
     found = Found()
-    for layer in _layers(view, packs, feeds):
-        found.add(_judge(layer))
+    for layer, one in zip(layers, parts, strict=True):
+        if isinstance(one, _Parts):
+            found.add(_judge(layer, _seam(layer, one, next(told), next(told))))
+        else:
+            found.add(_judge(layer, one))
     return found
 
 
@@ -82,9 +93,8 @@ def _layers(view: View, packs: Sequence[Seam], feeds: Sequence[Seam]) -> Iterato
             continue
         feed = starts[at][2]
         path = common_parent((pack.members["q"], pack.members["v"], feed.members["self"]))
-        calls = view.seen.calls.get(path)
-        if path and calls:
-            yield _Layer(path, calls[0], pack, feed, view)
+        if path and view.seen.calls.get(path):
+            yield _Layer.of(path, pack, feed, view)
 
 
 def _order(path: str, view: View) -> int:
@@ -92,14 +102,13 @@ def _order(path: str, view: View) -> int:
     return calls[0].order if calls else -1
 
 
-def _judge(layer: _Layer) -> Seam | NearMiss:
-    result = _seam(layer)
-    if isinstance(result, Seam):
-        return result
-    return NearMiss.of(layer.path, DECODER_BLOCK, *result)
+def _judge(layer: _Layer, found: Seam | Objection) -> Seam | NearMiss:
+    if isinstance(found, Seam):
+        return found
+    return NearMiss.of(layer.path, DECODER_BLOCK, *found)
 
 
-def _seam(layer: _Layer) -> Seam | Objection:
+def _parts(layer: _Layer) -> _Parts | Objection:
     view, call = layer.view, layer.call
     x, y = call.input, call.result()
     if x is None or y is None:
@@ -111,23 +120,32 @@ def _seam(layer: _Layer) -> Seam | Objection:
     norms = _two_norms(layer, x, first, feed)
     if not isinstance(norms, _Norms):
         return norms
-    return _closed(layer, norms, first, feed)
+    closing = _closing(layer, first, feed)
+    if not isinstance(closing, _Closing):
+        return closing
+    sums = Sum(norms.sum, x, closing.made), Sum(y, norms.sum, feed.output)
+    return _Parts(norms.before, norms.after, closing.output, *sums)
 
 
-def _closed(layer: _Layer, norms: _Norms, first: Call, feed: Call) -> Seam | Objection:
-    y = layer.call.result()
-    assert y is not None
-    output = _output(layer, first, feed, norms)
-    if isinstance(output, tuple):
-        return output
-    if not _is_sum(y, norms.sum, feed.output):
-        return Reason.STRUCTURE, "what it returns is not the feed-forward's result plus a residual"
-    if not _sums_whole(layer, norms, output, feed):
-        return Reason.STRUCTURE, "what it adds up is not what it read, attention and feed-forward"
-    heads = _heads(layer, norms, output)
-    if not isinstance(heads, Flow):
-        return heads
-    return _made(layer, norms, output, heads)
+def _seam(layer: _Layer, parts: _Parts, attended: Told, returned: Told) -> Seam | Objection:
+    objection: Objection | None = None
+    if not attended.kept:
+        objection = (
+            Reason.STRUCTURE,
+            "attention's result is not simply added to what the layer read",
+        )
+    elif any(key.endswith("_bias") for key in layer.ffn.weights) or parts.output.bias_key:
+        objection = Reason.STRUCTURE, "its output projection or its feed-forward has a bias"
+    elif not returned.kept:
+        what = "what it returns is not the feed-forward's result plus a residual"
+        objection = Reason.STRUCTURE, what
+    elif not (attended.whole and returned.whole):
+        what = "what it adds up is not what it read, attention and feed-forward"
+        objection = Reason.STRUCTURE, what
+    if objection is not None:
+        return objection
+    heads = _heads(layer, parts)
+    return _made(layer, parts, heads) if isinstance(heads, Flow) else heads
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ def _two_norms(layer: _Layer, x: Observed, first: Call, feed: Call) -> _Norms | 
     """The norm that the trio reads and the one that the feed-forward reads."""
     before = after = None
     total: Observed | None = None
-    for norm, call in layer.norms():
+    for norm, call in layer.norms:
         if call.output is not None and call.output.same(first.input) and x.same(call.input):
             before = norm
         if call.output is not None and call.output.same(feed.input):
@@ -158,67 +176,38 @@ def _two_norms(layer: _Layer, x: Observed, first: Call, feed: Call) -> _Norms | 
     return _Norms(before, after, total)
 
 
-def _output(layer: _Layer, first: Call, feed: Call, norms: _Norms) -> Projection | Objection:
-    """The projection that closes attention: added to what the layer read, it is the sum."""
+@dataclass(frozen=True)
+class _Closing:
+    output: Projection
+    made: Observed | None
+
+
+def _closing(layer: _Layer, first: Call, feed: Call) -> _Closing | Objection:
+    """The projection that closes attention, and what it put out."""
     own = [layer.ffn.weights[role] for role in ("gate", "up", "down")]
-    rest = [
-        p
-        for p in layer.projections()
-        if p.weight_key not in own and p.path not in layer.pack.members.values()
-    ]
+    packed = layer.pack.members.values()
+    rest = [p for p in layer.projections if p.weight_key not in own and p.path not in packed]
     if len(rest) != 1:
         names = ", ".join(p.path for p in rest) or "none"
         return Reason.STRUCTURE, f"one projection closes its attention; seen were {names}"
-    output = rest[0]
-    call = layer.view.seen.within(layer.call, output.path)
+    call = layer.view.seen.within(layer.call, rest[0].path)
     if call is None or not first.order < call.order < feed.order:
         return Reason.STRUCTURE, "its output projection is not called between the norms"
-    if not _is_sum(norms.sum, layer.call.input, call.output):
-        return Reason.STRUCTURE, "attention's result is not simply added to what the layer read"
-    biases = [
-        *(k for k in layer.ffn.weights if k.endswith("_bias")),
-        *filter(None, [output.bias_key]),
-    ]
-    if biases:
-        return Reason.STRUCTURE, "its output projection or its feed-forward has a bias"
-    return output
+    return _Closing(rest[0], call.output)
 
 
-def _sums_whole(layer: _Layer, norms: _Norms, output: Projection, feed: Call) -> bool:
-    """Whether both sums hold for the sum of all rows as well, those that were not kept too."""
-    x, y = layer.call.input, layer.call.result()
-    closed = layer.view.seen.within(layer.call, output.path)
-    parts = closed.output if closed is not None else None, feed.output
-    if x is None or y is None or parts[0] is None or parts[1] is None:
-        return False
-    return norms.sum.sums(x, parts[0]) and y.sums(norms.sum, parts[1])
-
-
-def _near(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
-    size = a.abs() + b.abs()
-    off = (total - (a + b)).abs()
-    return bool((off <= _ROUNDINGS * torch.finfo(total.dtype).eps * size + 1e-30).all())
-
-
-def _is_sum(total: Observed, a: Observed | None, b: Observed | None) -> bool:
-    """Whether it is for the rows that are kept, element by element."""
-    if a is None or b is None or a.kept.shape != b.kept.shape or total.kept.shape != a.kept.shape:
-        return False
-    return _near(total.kept, a.kept, b.kept)
-
-
-def _heads(layer: _Layer, norms: _Norms, output: Projection) -> Flow | Objection:
+def _heads(layer: _Layer, parts: _Parts) -> Flow | Objection:
     """Its one attention call, followed to the projections and the norms of heads around it."""
     found = _attending(layer)
     if not isinstance(found[0], Site):
         return found
-    both = {norms.before.path, norms.after.path}
-    rest = [norm for norm, _ in layer.norms() if norm.path not in both]
-    if any(norm.variant != norms.before.variant for norm in rest):
+    both = {parts.before.path, parts.after.path}
+    rest = [norm for norm, _ in layer.norms if norm.path not in both]
+    if any(norm.variant != parts.before.variant for norm in rest):
         what = ", ".join(norm.path for norm in rest)
         return Reason.STRUCTURE, f"it has norms that a layer of this kind has not: {what}"
-    paths = {**layer.pack.members, "o": output.path}
-    at = layer.view.model.get_submodule
+    paths = {**layer.pack.members, "o": parts.output.path}
+    at = layer.view.module
     members = {role: at(path) for role, path in paths.items()}
     heads = flow(*found, members, [at(norm.path) for norm in rest])
     if isinstance(heads, Because):
@@ -233,33 +222,44 @@ def _heads(layer: _Layer, norms: _Norms, output: Projection) -> Flow | Objection
 
 def _attending(layer: _Layer) -> tuple[Site, Site] | Objection:
     """The call in it that attends causally to all that came before, and its own call around."""
-    inside = {call.module for call in layer.view.made_by(layer.call)} | {layer.path}
-    attending = layer.view.attention
-    cores = [s for s in attending if s.structure == _CORE and s.members["self"] in inside]
-    found = layer.site
-    if len(cores) != 1 or found is None:
+    view = layer.view
+    cores = view.once("cores", lambda: _cores(view.attention))
+    inside = {call.module for call in layer.inside} | {layer.path}
+    within = [core for path in inside for core in cores.get(path, ())]
+    found = view.attending(view.module(layer.path))
+    if len(within) != 1 or found is None:
         return Reason.STRUCTURE, "not one attention was seen in it, so its heads are unknown"
-    if cores[0].variant.get("mask") != "causal" or cores[0].variant.get("scaling") == "given":
+    if within[0].variant.get("mask") != "causal" or within[0].variant.get("scaling") == "given":
         return Reason.STRUCTURE, "its attention is not plainly causal with the usual scale"
-    window = declared(found[0])
+    known: Known = view.once("windows", dict)
+    window = declared(found[0], known)
     if window is not None:
         what = f"it declares a window of {window.size} tokens ({window.name}), this block has none"
         return Reason.STRUCTURE, what
     return found
 
 
-def _made(layer: _Layer, norms: _Norms, output: Projection, heads: Flow) -> Seam | Objection:
-    pack, ffn, width = layer.pack, layer.ffn, heads.width
+def _cores(attention: Sequence[Seam]) -> dict[str, list[Seam]]:
+    """Seams of attention calls by the path of their module."""
+    cores: dict[str, list[Seam]] = {}
+    for seam in attention:
+        if seam.structure == _CORE:
+            cores.setdefault(seam.members["self"], []).append(seam)
+    return cores
+
+
+def _made(layer: _Layer, parts: _Parts, heads: Flow) -> Seam | Objection:
+    pack, ffn, output, width = layer.pack, layer.ffn, parts.output, heads.width
     weights = {
-        "input_norm": norms.before.weight_key or "",
-        "post_norm": norms.after.weight_key or "",
+        "input_norm": parts.before.weight_key or "",
+        "post_norm": parts.after.weight_key or "",
         "o": output.weight_key,
         **pack.weights,
         **ffn.weights,
     }
     variant = {
-        "norm": norms.before.kind,
-        "eps": f"{norms.before.eps:g}",
+        "norm": parts.before.kind,
+        "eps": f"{parts.before.eps:g}",
         "qk_norm": "none",
         "bias": pack.variant["bias"],
         "activation": ffn.variant["activation"],
@@ -286,6 +286,6 @@ def _made(layer: _Layer, norms: _Norms, output: Projection, heads: Flow) -> Seam
 
 def _of_heads(layer: _Layer, heads: Flow) -> dict[str, str]:
     """The keys of the queries' and the keys' norm."""
-    at = layer.view.model.get_submodule
-    keys = {at(norm.path): norm.weight_key or "" for norm, _ in layer.norms()}
+    at = layer.view.module
+    keys = {at(norm.path): norm.weight_key or "" for norm, _ in layer.norms}
     return {f"{role}_norm": keys[module] for role, module in heads.norms.items()}

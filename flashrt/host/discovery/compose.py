@@ -110,17 +110,19 @@ def discover(model: torch.nn.Module, forward: Forward) -> Discovery:
     """
     import torch
 
-    _check(model)
+    paths = paths_of(model)
+    _check(model, paths)
     tap = attention.AttentionTap(model)
-    seen = trace(model, forward, modes=(tap,))
+    seen = trace(model, forward, modes=(tap,), paths=paths)
     if not seen.sequence:
         raise Refusal(Reason.NEVER_CALLED, "the forward given did not call the model")
     with torch.no_grad():
-        return _compose(model, seen, tap)
+        return _compose(model, paths, seen, tap)
 
 
-def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -> Discovery:
-    paths = paths_of(model)
+def _compose(
+    model: torch.nn.Module, paths: Paths, seen: Trace, tap: attention.AttentionTap
+) -> Discovery:
     ends = leaves(paths, seen)
     projections, unlike = find_projections(ends, seen)
     norms, abnormal = find_norms(ends, seen)
@@ -159,7 +161,7 @@ def _compose(model: torch.nn.Module, seen: Trace, tap: attention.AttentionTap) -
     missed += _absences(kept, missed)
     order = {path: i for i, path in reversed(list(enumerate(seen.sequence)))}
     kept.sort(key=lambda s: (min(order.get(m, 0) for m in s.members.values()), s.structure))
-    return Discovery(tuple(kept), tuple(missed), _tied(model, kept) + unseen(tap.sites, attending))
+    return Discovery(tuple(kept), tuple(missed), _tied(paths, kept) + unseen(tap.sites, attending))
 
 
 def _safe(structure: str, find: Callable[[], Found]) -> Found:
@@ -170,7 +172,7 @@ def _safe(structure: str, find: Callable[[], Found]) -> Found:
         return Found(misses=[raised("", structure, error)])
 
 
-def _check(model: torch.nn.Module) -> None:
+def _check(model: torch.nn.Module, paths: Paths) -> None:
     import torch
 
     if model.training:
@@ -185,32 +187,43 @@ def _check(model: torch.nn.Module) -> None:
             subject="host",
             do="remove them",
         )
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_meta:
-            raise Refusal(
-                Reason.HOST,
-                "it is on the meta device and holds no values",
-                subject=name,
-                do="load the weights first",
-            )
+    for held in ("_parameters", "_buffers"):
+        for module, names in paths.items():
+            for key, tensor in vars(module)[held].items():
+                if tensor is not None and tensor.is_meta:
+                    raise Refusal(
+                        Reason.HOST,
+                        "it is on the meta device and holds no values",
+                        subject=_key(names[0], key),
+                        do="load the weights first",
+                    )
+
+
+def _key(path: str, name: str) -> str:
+    """The state-dict key of one parameter of the module at ``path``."""
+    return f"{path}.{name}" if path else name
 
 
 def _replaceable(paths: Paths, seams: list[Seam]) -> tuple[list[Seam], list[NearMiss]]:
     """Seams whose modules can be replaced at one path, in evaluation mode; the rest refused."""
     at = {path: module for module, names in paths.items() for path in names}
-    training = [path for path, module in at.items() if module.training]
+    several = any(len(names) > 1 for names in paths.values())
+    hooked = {module for module in paths if _has_hooks(module)}
+    training = {module for module in paths if module.training}
     kept, refused = [], []
     for seam in seams:
-        modules = [at[m] for m in seam.members.values()]
-        aliases = [p for m in modules for p in paths[m] if p not in seam.members.values()]
-        if "" in seam.members.values():
+        members = seam.members.values()
+        modules = [at[member] for member in members]
+        inside = [c for m in modules for c in m.modules()] if hooked or training else []
+        aliases = [p for m in modules for p in paths[m] if p not in members] if several else []
+        if "" in members:
             detail, reason = "the model itself is the seam, so nothing holds it", Reason.LAYOUT
-        elif hooked := [c for m in modules for c in m.modules() if _has_hooks(c)]:
-            what = f"{paths[hooked[0]][0]} has forward hooks, which a replacement would not run"
+        elif (child := next((c for c in inside if c in hooked), None)) is not None:
+            what = f"{paths[child][0]} has forward hooks, which a replacement would not run"
             detail, reason = what, Reason.HOST
         elif aliases:
             detail, reason = f"the same module is also {aliases[0]}", Reason.TIED
-        elif training and any(child.training for m in modules for child in m.modules()):
+        elif not training.isdisjoint(inside):
             detail, reason = "a part of it is in training mode", Reason.TRAINING
         else:
             kept.append(seam)
@@ -233,14 +246,16 @@ def _absences(seams: list[Seam], missed: list[NearMiss]) -> list[NearMiss]:
     ]
 
 
-def _tied(model: torch.nn.Module, seams: list[Seam]) -> tuple[Because, ...]:
+def _tied(paths: Paths, seams: list[Seam]) -> tuple[Because, ...]:
     """Notes on seams whose weight another module holds too: packing it makes a copy."""
     holders: dict[int, list[str]] = {}
-    for key, parameter in model.named_parameters(remove_duplicate=False):
-        holders.setdefault(id(parameter), []).append(key)
-    by_key = {key: keys for keys in holders.values() for key in keys}
+    for module, names in paths.items():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                holders.setdefault(id(parameter), []).extend(_key(path, name) for path in names)
+    by_key = {key: keys for keys in holders.values() if len(keys) > 1 for key in keys}
     notes = []
-    for seam in seams:
+    for seam in seams if by_key else ():
         own = set(seam.weights.values())
         shared = [k for key in seam.weights.values() for k in by_key.get(key, ()) if k not in own]
         if shared:

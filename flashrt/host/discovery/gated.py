@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 
 import torch
 
@@ -49,7 +49,8 @@ def find(view: View) -> Found:
     """decoder_ffn seams, and trios that are nearly one. :func:`near_misses` has the rest."""
     found = Found()
     for trio in find_trios(view.projections):
-        found.look(region_of(view, trio.paths), DECODER_FFN, partial(seam_of, trio, view))
+        region = region_of(view, trio.paths)
+        found.look(region, DECODER_FFN, partial(seam_of, trio, region, view))
     for path, shape in stacked_matrices(view.paths).items():
         what = f"several matrices are stacked in one tensor {tuple(shape)}"
         found.add(NearMiss.of(path, DECODER_FFN, Reason.LAYOUT, what))
@@ -59,30 +60,34 @@ def find(view: View) -> Found:
 def find_trios(projections: Mapping[str, Projection]) -> list[GatedTrio]:
     """Every trio in which two projections read one tensor and a third reads their gated product.
 
-    The roles of gate and up come from the numbers: only one of the two orders fits.
+    The roles of gate and up come from the numbers: only one of the two orders fits. Of the
+    projections that could be down, the next one that was called is looked at first.
     """
     by_shape: dict[tuple[int, int], list[Projection]] = {}
     for projection in projections.values():
         by_shape.setdefault((projection.k, projection.n), []).append(projection)
-    candidates: list[tuple[Projection, Projection, Projection]] = []
-    for first, second in _sharing_pairs(projections):
-        after = max(first.calls[0].order, second.calls[0].order)
-        shaped = by_shape.get((first.n, first.k), ())
-        downs = [p for p in shaped if p.calls[0].order > after and len(p.calls) == len(first.calls)]
-        candidates += [(first, second, down) for down in downs[:_DOWNS]]
-    fits = iter(_fits([p for a, b, down in candidates for p in ((a, b, down), (b, a, down))]))
-    trios: list[GatedTrio] = []
-    done: set[tuple[str, str]] = set()
-    for first, second, down in candidates:
-        forward, backward = next(fits), next(fits)
-        if (first.path, second.path) in done or not (forward or backward):
-            continue
-        done.add((first.path, second.path))
-        if forward:
-            trios.append(GatedTrio(first, second, down, forward, backward))
-        else:
-            trios.append(GatedTrio(second, first, down, backward))
-    return trios
+    pairs = _sharing_pairs(projections)
+    downs = [_downs(a, b, by_shape.get((a.n, a.k), ())) for a, b in pairs]
+    trios: dict[int, GatedTrio] = {}
+    for turn in range(_DOWNS):
+        left = [i for i in range(len(pairs)) if i not in trios and turn < len(downs[i])]
+        tried = [(*pairs[i], downs[i][turn]) for i in left]
+        fits = iter(_fits([p for a, b, down in tried for p in ((a, b, down), (b, a, down))]))
+        for i, (first, second, down) in zip(left, tried, strict=True):
+            forward, backward = next(fits), next(fits)
+            if forward:
+                trios[i] = GatedTrio(first, second, down, forward, backward)
+            elif backward:
+                trios[i] = GatedTrio(second, first, down, backward)
+    return [trios[i] for i in sorted(trios)]
+
+
+def _downs(first: Projection, second: Projection, shaped: Sequence[Projection]) -> list[Projection]:
+    """The next few of ``shaped``, in call order, that may read the product of these two."""
+    after = max(first.calls[0].order, second.calls[0].order)
+    calls = len(first.calls)
+    later = (p for p in shaped if p.calls[0].order > after and len(p.calls) == calls)
+    return list(islice(later, _DOWNS))
 
 
 def _sharing_pairs(projections: Mapping[str, Projection]) -> list[tuple[Projection, Projection]]:
@@ -110,9 +115,8 @@ def _fits(trios: Sequence[tuple[Projection, Projection, Projection]]) -> list[tu
     return out
 
 
-def seam_of(trio: GatedTrio, view: View) -> Seam | NearMiss:
-    """The trio as a seam, or why the module around it cannot be replaced as one."""
-    region = region_of(view, trio.paths)
+def seam_of(trio: GatedTrio, region: str, view: View) -> Seam | NearMiss:
+    """The trio as a seam, or why the module at ``region`` cannot be replaced as one."""
 
     def miss(reason: Reason, detail: str) -> NearMiss:
         return NearMiss.of(region, DECODER_FFN, reason, detail)
@@ -189,11 +193,11 @@ def _probe(trio: GatedTrio, region: str, view: View) -> tuple[str, ...]:
     """
     outer = view.seen.calls[region][0].input
     assert outer is not None
-    at = view.model.get_submodule
-    stands = {at(p.path): (i, p.k, p.n, p.bias_key is None) for i, p in enumerate(trio.projections)}
-    alike = likeness(at(region), stands)
-    key = ("gated", alike, outer.shape, outer.kept.device, trio.fits)
-    return view.once(key, lambda: _copied(trio, region, at(region), outer))
+    at = view.once("leaves", lambda: dict(view.leaves))
+    stands = {at[p.path]: (i, p.k, p.n, p.bias_key is None) for i, p in enumerate(trio.projections)}
+    module = view.model.get_submodule(region)
+    key = ("gated", likeness(module, stands), outer.shape, outer.kept.device, trio.fits)
+    return view.once(key, lambda: _copied(trio, region, module, outer))
 
 
 def _copied(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,13 +49,21 @@ def last_norm(reader: Projection, view: View) -> tuple[Norm, Call] | None:
     call = reader.calls[0]
     if call.input is None:
         return None
-    best: tuple[Norm, Call] | None = None
+    made = view.once("norms made", lambda: _made_by_norms(view)).get(call.input.shape, ())
+    at = bisect_left(made, call.order, key=lambda one: one[1].order)
+    return made[at - 1] if at else None
+
+
+def _made_by_norms(view: View) -> dict[tuple[int, ...], list[tuple[Norm, Call]]]:
+    """Calls of norms by the shape of what they made, in call order."""
+    made: dict[tuple[int, ...], list[tuple[Norm, Call]]] = {}
     for norm in view.norms.values():
-        for made in norm.calls:
-            shaped = made.output is not None and made.output.shape == call.input.shape
-            if shaped and made.order < call.order and (best is None or made.order > best[1].order):
-                best = (norm, made)
-    return best
+        for call in norm.calls:
+            if call.output is not None:
+                made.setdefault(call.output.shape, []).append((norm, call))
+    for each in made.values():
+        each.sort(key=lambda one: one[1].order)
+    return made
 
 
 def site_of(reader: Projection, view: View) -> Site | Between | None:

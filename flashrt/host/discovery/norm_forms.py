@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import NamedTuple
+
+import torch
 
 from flashrt_runtime.reason import Reason
-
-if TYPE_CHECKING:
-    import torch
 
 KINDS = ("rms_direct", "rms_offset", "layer_affine", "layer_identity")
 COMMON = (1e-5, 1e-6, 1e-8, 1e-12, 2.0**-23)  # tried where a module holds no number
 _ROUNDINGS = 8
+_COLUMNS = 64  # that are compared first
 _POINTS = 0.99  # cosine of the angle between rows that resemble each other
 _LARGEST = 1e-2  # no host's eps is larger, so no other number of a module is taken for one
 
 Form = tuple[str, float]
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Rows [R, D] in and out of one call, and the parameters [D] of the module."""
 
     x: torch.Tensor
@@ -37,14 +35,47 @@ def epsilons(module: torch.nn.Module) -> tuple[float, ...]:
     return tuple(dict.fromkeys(held)) or COMMON
 
 
-def core(x: torch.Tensor, kind: str, eps: float) -> torch.Tensor:
-    """Normalised rows before weight and bias, in fp32 or wider."""
-    import torch
+class Batch(NamedTuple):
+    """Samples of one shape: their places, and x, y [G, R, D], weights and biases [G, 1, D]."""
 
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    members: list[int]
+    kinds: tuple[str, ...]
+    dtype: torch.dtype
+    x: torch.Tensor
+    y: torch.Tensor
+    weight: torch.Tensor | None
+    bias: torch.Tensor | None
+
+
+def batches(samples: Sequence[Sample]) -> list[Batch]:
+    """The samples, stacked where they are alike; all but ``x`` is in fp32 or wider."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, sample in enumerate(samples):
+        key = (sample.x.shape, sample.x.dtype, sample.y.dtype, _kinds(sample), sample.x.device)
+        groups.setdefault(key, []).append(i)
+    out = []
+    for members in groups.values():
+        some = [samples[i] for i in members]
+        x = torch.stack([sample.x for sample in some])
+        y = torch.stack([sample.y for sample in some]).to(_wide(x))
+        weight = _stacked([sample.weight for sample in some], x)
+        bias = _stacked([sample.bias for sample in some], x)
+        out.append(Batch(members, _kinds(some[0]), some[0].y.dtype, x, y, weight, bias))
+    return out
+
+
+def _centred(x: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows without their mean, where the kind takes it off, in fp32 or wider; their mean square."""
+    wide = x.to(_wide(x))
     if kind.startswith("layer"):
         wide = wide - wide.mean(-1, keepdim=True)
-    return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return wide, wide.square().mean(-1, keepdim=True)
+
+
+def core(x: torch.Tensor, kind: str, eps: float) -> torch.Tensor:
+    """Normalised rows before weight and bias, in fp32 or wider."""
+    wide, square = _centred(x, kind)
+    return wide * torch.rsqrt(square + eps)
 
 
 def _kinds(sample: Sample) -> tuple[str, ...]:
@@ -53,45 +84,64 @@ def _kinds(sample: Sample) -> tuple[str, ...]:
     return ("layer_affine",) if sample.bias is not None else ("rms_direct", "rms_offset")
 
 
-def fits(samples: Sequence[tuple[Sample, Sequence[float]]]) -> list[list[Form]]:
-    """For each sample and the eps to try: the forms that every row agrees with.
-
-    The tolerance is eight roundings of the host's dtype of each element's size.
-    """
-    import torch
-
-    out: list[list[Form]] = [[] for _ in samples]
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for i, (sample, _) in enumerate(samples):
-        key = (sample.x.shape, sample.x.dtype, sample.y.dtype, _kinds(sample), sample.x.device)
-        groups.setdefault(key, []).append(i)
-    for members in groups.values():
-        first = samples[members[0]][0]
-        x = torch.stack([samples[i][0].x for i in members])
-        y = torch.stack([samples[i][0].y for i in members]).to(_wide(x))
-        w = _stacked([samples[i][0].weight for i in members], x)
-        b = _stacked([samples[i][0].bias for i in members], x)
-        roundings = _ROUNDINGS * torch.finfo(first.y.dtype).eps
-        for eps in dict.fromkeys(eps for i in members for eps in samples[i][1]):
-            for kind in _kinds(first):
-                want, size = _apply(core(x, kind, eps), kind, w, b)
-                off = (y - want).abs() - roundings * size
-                near = (off <= 1e-30).flatten(1).all(dim=1).tolist()
-                for i, agrees in zip(members, near, strict=True):
-                    if agrees and eps in samples[i][1]:
-                        out[i].append((kind, eps))
+def changed(stacked: Sequence[Batch]) -> set[int]:
+    """Places of the samples whose rows did not come out as they went in."""
+    out: set[int] = set()
+    for batch in stacked:
+        off = (batch.x != batch.y).flatten(1).any(1).tolist()
+        out |= {i for i, differs in zip(batch.members, off, strict=True) if differs}
     return out
 
 
-def _wide(x: torch.Tensor) -> torch.dtype:
-    import torch
+def fits(stacked: Sequence[Batch], eps: Mapping[int, Collection[float]]) -> dict[int, list[Form]]:
+    """For each sample's place, and the eps to try there: the forms that every row agrees with.
 
+    The tolerance is eight roundings of the host's dtype of each element's size.
+    """
+    out: dict[int, list[Form]] = {i: [] for i in eps}
+    for batch in stacked:
+        tried = dict.fromkeys(e for i in batch.members for e in eps.get(i, ()))
+        forms = [(kind, e) for e in tried for kind in batch.kinds]
+        for form, near in zip(forms, _near(batch, forms), strict=True):
+            for i, agrees in zip(batch.members, near, strict=True):
+                if agrees and form[1] in eps.get(i, ()):
+                    out[i].append(form)
+    return out
+
+
+def _near(batch: Batch, forms: Sequence[Form]) -> list[list[bool]]:
+    """Form by form, whether every row of each member is what the form gives."""
+    if not forms:
+        return []
+    rows = {kind: _centred(batch.x, kind) for kind, _ in forms}
+    # most forms are far off, which a few columns show
+    near = torch.stack([_right(batch, *rows[f[0]], f, _COLUMNS) for f in forms]).tolist()
+    return [
+        _right(batch, *rows[form[0]], form, None).tolist() if any(some) else some
+        for form, some in zip(forms, near, strict=True)
+    ]
+
+
+def _right(
+    batch: Batch, wide: torch.Tensor, square: torch.Tensor, form: Form, columns: int | None
+) -> torch.Tensor:
+    """Whether the first columns, or all, of every row of each member are what the form gives.
+
+    ``wide`` are the rows without their mean, if need be, and ``square`` is their mean square.
+    """
+    kind, eps = form
+    y, n = batch.y[..., :columns], wide[..., :columns] * torch.rsqrt(square + eps)
+    w, b = (None if p is None else p[..., :columns] for p in (batch.weight, batch.bias))
+    want, size = _apply(n, kind, w, b)
+    off = (y - want).abs() - _ROUNDINGS * torch.finfo(batch.dtype).eps * size
+    return (off <= 1e-30).flatten(1).all(dim=1)
+
+
+def _wide(x: torch.Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def _stacked(parameters: Sequence[torch.Tensor | None], x: torch.Tensor) -> torch.Tensor | None:
-    import torch
-
     present = [p.detach() for p in parameters if p is not None]
     return torch.stack(present).to(_wide(x))[:, None, :] if present else None
 
@@ -116,8 +166,6 @@ def row_scale_error(sample: Sample, kind: str, eps: float) -> bool:
 
     Rounding each element averages out over a row; a rounded mean square moves the whole row.
     """
-    import torch
-
     y = sample.y
     if torch.finfo(y.dtype).bits >= 32:
         return False
@@ -134,8 +182,6 @@ def chosen(width: int, eps: Sequence[float], weight: torch.Tensor | None) -> tor
     One row for each eps, of about its mean square; one with a mean; one that is large; two with
     one large element, where the gain is largest.
     """
-    import torch
-
     drawn = torch.Generator().manual_seed(width)
     unit = torch.randn(len(eps) + 2, width, generator=drawn)
     spike = torch.zeros(1, width)
@@ -144,34 +190,25 @@ def chosen(width: int, eps: Sequence[float], weight: torch.Tensor | None) -> tor
     return torch.cat([unit[:1] + 2.0, unit[1:2] * 500.0, spike, -spike, torch.stack(small)])
 
 
-def resembling(samples: Sequence[Sample]) -> list[bool]:
-    """Whether rows out point where normalised rows, with any gain of the module, would point."""
-    import torch
-
-    out = [False] * len(samples)
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for i, sample in enumerate(samples):
-        known = sample.weight is None, sample.bias is None
-        groups.setdefault((sample.x.shape, sample.x.dtype, sample.x.device, known), []).append(i)
-    for members in groups.values():
-        x = torch.stack([samples[i].x for i in members])
-        y = torch.stack([samples[i].y for i in members]).to(_wide(x))
-        w = _stacked([samples[i].weight for i in members], x)
-        b = _stacked([samples[i].bias for i in members], x)
-        y = y if b is None else y - b
+def resembling(stacked: Sequence[Batch], places: Set[int]) -> set[int]:
+    """Places of those whose rows out point where normalised rows, with any gain, would point."""
+    out: set[int] = set()
+    for batch in stacked:
+        if places.isdisjoint(batch.members):
+            continue
+        w, b = batch.weight, batch.bias
+        y = batch.y if b is None else batch.y - b
         for kind in ("rms", "layer"):
-            n = core(x, kind, COMMON[0])
+            n = core(batch.x, kind, COMMON[0])
             for want in (n,) if w is None else (n, n * w, n * (1.0 + w)):
                 cosine = torch.nn.functional.cosine_similarity(y, want, dim=-1)
-                for i, lowest in zip(members, cosine.amin(1).tolist(), strict=True):
-                    out[i] = out[i] or lowest > _POINTS
+                lowest = zip(batch.members, cosine.amin(1).tolist(), strict=True)
+                out |= {i for i, least in lowest if i in places and least > _POINTS}
     return out
 
 
 def nearly(first: Sample, eps: Sequence[float]) -> tuple[Reason, str] | None:
     """Why a module whose rows fit no form is nearly a norm, or ``None`` when it is not."""
-    import torch
-
     x, y = first.x.double(), first.y.double()
     if not bool(x.isfinite().all() & y.isfinite().all()):
         return None

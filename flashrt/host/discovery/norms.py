@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+import torch
 
 from flashrt.host.discovery.near_miss import NORM_FUSED, NearMiss, raised
 from flashrt.host.discovery.norm_forms import (
     COMMON,
     KINDS,
+    Batch,
     Form,
     Sample,
+    batches,
+    changed,
     chosen,
     epsilons,
     fits,
@@ -30,9 +34,6 @@ from flashrt.host.discovery.projection import Leaf, held
 from flashrt.host.discovery.sample import Observed
 from flashrt.host.discovery.trace import Call, Trace
 from flashrt_runtime.reason import Reason, Refusal
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["KINDS", "Norm", "find_norms"]
 
@@ -72,25 +73,27 @@ class Norm:
         return {slot: key for slot, key in named.items() if key}
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
+    """What may be a norm. ``at`` is the place of its first sample; there is one a call.
+
+    ``eps`` are the numbers to try as such.
+    """
+
     path: str
     module: torch.nn.Module
     weight: str | None
     bias: str | None
     calls: tuple[Call, ...]
     adds: bool
+    eps: tuple[float, ...]
+    samples: list[Sample]
+    at: int
 
-    @cached_property
-    def samples(self) -> list[Sample]:
-        """Rows in, rows out and the parameters of every call."""
-        own = self.module._parameters
-        weight = own[self.weight] if self.weight else None
-        bias = own[self.bias] if self.bias else None
-        ends = (_ends(call, self.adds) for call in self.calls)
-        return [Sample(_some(source), _some(result), weight, bias) for source, result in ends]
+    @property
+    def places(self) -> range:
+        """The places of its samples."""
+        return range(self.at, self.at + len(self.samples))
 
-    @cached_property
     def alike(self) -> Hashable:
         """Equal for norms of one code over equal numbers, whatever their weights are."""
         source, _ = _ends(self.calls[0], self.adds)
@@ -105,7 +108,8 @@ class _Candidate:
 def _some(seen: Observed) -> torch.Tensor:
     """The first and the last row; all that are kept in half precision, where more are needed."""
     rows = seen.rows
-    return rows[:: max(1, rows.shape[0] - 1)] if rows.element_size() >= 4 else rows
+    count = rows.shape[0]
+    return rows[:: count - 1] if count > 2 and rows.element_size() >= 4 else rows
 
 
 def _ends(call: Call, adds: bool) -> tuple[Observed, Observed]:
@@ -135,15 +139,20 @@ def find_norms(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], li
 
 
 def _judged(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], list[NearMiss]]:
-    candidates = [
-        found
-        for path, module in leaves
-        if (found := _candidate(path, module, tuple(seen.calls.get(path, ()))))
-    ]
-    fitted = _observed_fits(candidates)
+    every: list[_Candidate] = []
+    count = 0
+    for path, module in leaves:
+        found = _candidate(path, module, tuple(seen.calls.get(path, ())), count)
+        if found is not None:
+            every.append(found)
+            count += len(found.samples)
+    stacked = batches([sample for one in every for sample in one.samples])
+    differ = changed(stacked)
+    candidates = [one for one in every if _changes(one, differ)]
+    fitted = _observed_fits(candidates, stacked)
     likely = [(one, forms) for one, forms in zip(candidates, fitted, strict=True) if forms]
     unlike = [one for one, forms in zip(candidates, fitted, strict=True) if not forms]
-    missed = _unlike(unlike)
+    missed = _unlike(unlike, stacked)
     norms: dict[str, Norm] = {}
     for (one, observed), forms in zip(likely, _settled(likely), strict=True):
         if any(row_scale_error(sample, *observed[0]) for sample in one.samples):
@@ -160,38 +169,47 @@ def _judged(leaves: Sequence[Leaf], seen: Trace) -> tuple[dict[str, Norm], list[
     return norms, missed
 
 
-def _observed_fits(candidates: Sequence[_Candidate]) -> list[list[Form]]:
+def _changes(one: _Candidate, differ: set[int]) -> bool:
+    """Whether no call handed on the rows that it read, by its samples or else by all that is kept.
+
+    Rows that are normal already would pass for normalised.
+    """
+    for place, call in zip(one.places, one.calls, strict=True):
+        source, result = _ends(call, one.adds)
+        if place not in differ and source.alike(result):
+            return False
+    return True
+
+
+def _observed_fits(candidates: Sequence[_Candidate], stacked: Sequence[Batch]) -> list[list[Form]]:
     """For each candidate: the forms that all of its calls agree with.
 
     The numbers that a module holds are tried first as eps, and then the common ones.
     """
-    out = _agreed(candidates, [epsilons(one.module) for one in candidates])
-    again = [i for i, forms in enumerate(out) if not forms]
-    common = _agreed([candidates[i] for i in again], [COMMON] * len(again))
-    for i, forms in zip(again, common, strict=True):
-        out[i] = forms
-    return out
+    out = _agreed(candidates, stacked, [one.eps for one in candidates])
+    fresh = [one.eps != COMMON and not forms for one, forms in zip(candidates, out, strict=True)]
+    again = _agreed(candidates, stacked, [COMMON if more else () for more in fresh])
+    return [forms or common for forms, common in zip(out, again, strict=True)]
 
 
-def _agreed(candidates: Sequence[_Candidate], eps: Sequence[Sequence[float]]) -> list[list[Form]]:
-    flat = [
-        (sample, tried)
-        for one, tried in zip(candidates, eps, strict=True)
-        for sample in one.samples
-    ]
-    each = iter(fits(flat))
+def _agreed(
+    candidates: Sequence[_Candidate], stacked: Sequence[Batch], eps: Sequence[Sequence[float]]
+) -> list[list[Form]]:
+    """For each candidate and the eps to try: the forms that all of its samples agree with."""
+    pairs = list(zip(candidates, eps, strict=True))
+    told = fits(stacked, {place: tried for one, tried in pairs for place in one.places if tried})
     out = []
-    for one in candidates:
-        calls = [next(each) for _ in one.samples]
+    for one, tried in pairs:
+        calls = [told[place] for place in one.places] if tried else [[]]
         out.append([form for form in calls[0] if all(form in other for other in calls)])
     return out
 
 
-def _unlike(candidates: Sequence[_Candidate]) -> list[NearMiss]:
+def _unlike(candidates: Sequence[_Candidate], stacked: Sequence[Batch]) -> list[NearMiss]:
     missed = []
-    near = resembling([one.samples[0] for one in candidates])
-    for one, resembles in zip(candidates, near, strict=True):
-        objection = nearly(one.samples[0], epsilons(one.module)) if resembles else None
+    near = resembling(stacked, {one.at for one in candidates})
+    for one in candidates:
+        objection = nearly(one.samples[0], one.eps) if one.at in near else None
         if objection is not None:
             missed.append(NearMiss.of(one.path, NORM_FUSED, *objection))
     return missed
@@ -203,31 +221,44 @@ def _norm(one: _Candidate, kind: str, eps: float) -> Norm:
     return Norm(one.path, kind, eps, width, *keys, one.adds, one.calls)
 
 
-def _candidate(path: str, module: torch.nn.Module, calls: tuple[Call, ...]) -> _Candidate | None:
+def _candidate(
+    path: str, module: torch.nn.Module, calls: tuple[Call, ...], at: int
+) -> _Candidate | None:
     """A leaf with at most two vectors that keeps the shape of what it reads."""
-    own = held(module)
-    if not calls or len(own) > 2 or any(p.dim() != 1 for p in own.values()):
+    if not calls:
         return None
-    adds = [_added(call) for call in calls]
-    widths = {p.shape[0] for p in own.values()}
-    if len(set(adds)) != 1 or not all(_keeps(call, adds[0], widths) for call in calls):
+    own = held(module)
+    shapes = [p.shape for p in own.values()]
+    if len(own) > 2 or any(len(shape) != 1 for shape in shapes):
+        return None
+    adds = _added(calls[0])
+    if any(_added(call) != adds for call in calls[1:]):
+        return None
+    widths = {shape[0] for shape in shapes}
+    if not all(_keeps(call, adds, widths) for call in calls):
         return None
     names = list(own)
     if len(names) == 2 and "bias" in names[0]:  # which is which is checked by the numbers
         names.reverse()
     weight = names[0] if names else None
-    return _Candidate(path, module, weight, names[1] if len(names) == 2 else None, calls, adds[0])
+    bias = names[1] if len(names) == 2 else None
+    vectors = (own[weight] if weight else None, own[bias] if bias else None)
+    samples = []
+    for call in calls:
+        source, result = _ends(call, adds)
+        samples.append(Sample(_some(source), _some(result), *vectors))
+    return _Candidate(path, module, weight, bias, calls, adds, epsilons(module), samples, at)
 
 
 def _keeps(call: Call, adds: bool, widths: set[int]) -> bool:
-    """Whether rows came out as wide as they went in, and changed."""
+    """Whether floating rows came out as wide as they went in, as another tensor."""
     if not adds and (call.input is None or call.output is None):
         return False
     source, result = _ends(call, adds)
-    shaped = source.shape == result.shape and source.kept.dim() < 5 and source.width > 1
-    fits = shaped and source.dtype.is_floating_point and widths <= {source.width}
-    # rows that are normal already would pass for normalised by a module that only hands them on
-    return fits and source.kept.numel() > 0 and not source.alike(result)
+    kept, shape = source.kept, source.shape
+    shaped = shape == result.shape and source.width > 1 and kept.dim() < 5
+    fits = shaped and kept.is_floating_point() and widths <= {shape[-1]}
+    return fits and kept.numel() > 0 and not source.same(result)
 
 
 def _added(call: Call) -> bool:
@@ -248,27 +279,30 @@ def _settled(likely: Sequence[tuple[_Candidate, list[Form]]]) -> list[list[Form]
     with one large element, where a clamp shows.
     """
     settled: list[list[Form] | NearMiss] = [forms for _, forms in likely]
-    probes: list[tuple[int, Sample]] = []
+    alike = [one.alike() for one, _ in likely]
+    probes: dict[int, Sample] = {}
     first: dict[Hashable, int] = {}  # of the norms that are alike, the one whose copy was run
     for i, (one, _) in enumerate(likely):
-        if one.alike in first:
+        if alike[i] in first:
             continue
         try:
-            probes.append((i, _probe(one)))
-            first[one.alike] = i
+            probes[i] = _probe(one)
+            first[alike[i]] = i
         except Exception as error:  # a host's own code, on values that it did not choose
             settled[i] = unprobed(one.path, NORM_FUSED, error)
-    again = fits([(probe, _tried(likely[i][0].module)) for i, probe in probes])
-    told = {i: still for (i, _), still in zip(probes, again, strict=True)}
+    tried = {place: _tried(likely[i][0]) for place, i in enumerate(probes)}
+    again = fits(batches(list(probes.values())), tried)
+    told = {i: again[place] for place, i in enumerate(probes)}
     for i, (one, forms) in enumerate(likely):
-        if one.alike not in first:
+        if alike[i] not in first:
             continue
-        still = told[first[one.alike]]
+        still = told[first[alike[i]]]
         kinds = {kind for kind, _ in forms}
         kept = [form for form in forms if form in still]
         others = [form for form in still if form[0] in kinds]
         if not kept and others:  # a common eps, though the module holds another small number
-            observed = _agreed([one], [[eps for _, eps in others]])[0]
+            eps = [eps for _, eps in others]
+            observed = _agreed([one._replace(at=0)], batches(one.samples), [eps])[0]
             kept = [form for form in others if form in observed]
         settled[i] = kept
         if not kept:
@@ -283,17 +317,15 @@ def _alone(module: torch.nn.Module) -> Callable[[torch.Tensor], object]:
     return lambda x: module(x, x.new_zeros(()).expand_as(x).clone())[0]
 
 
-def _tried(module: torch.nn.Module) -> tuple[float, ...]:
-    return tuple(dict.fromkeys((*epsilons(module), *COMMON)))
+def _tried(one: _Candidate) -> tuple[float, ...]:
+    return tuple(dict.fromkeys((*one.eps, *COMMON)))
 
 
 def _probe(one: _Candidate) -> Sample:
     """What a copy of the module gives for chosen rows. Raises what the copy raises."""
-    import torch
-
     source, _ = _ends(one.calls[0], one.adds)
     width, weight, bias = source.width, one.samples[0].weight, one.samples[0].bias
-    rows = chosen(width, _tried(one.module), weight).to(source.kept.device, source.dtype)
+    rows = chosen(width, _tried(one), weight).to(source.kept.device, source.dtype)
     module = copy_of(one.module)
     x, y = run(_alone(module) if one.adds else module, rows, source.shape)
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -23,6 +24,8 @@ from flashrt_runtime.reason import Reason, Refusal
 _MOST = 1 << 22  # values that a copy or an input may hold
 _VALUES = 2048  # of an activation that are looked at, at least
 _LOUDEST = 100.0  # where a clamp at a usual limit has long cut in
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_HOLDERS = frozenset({dict, set, list, OrderedDict})
 
 
 class StandIn(torch.nn.Module):
@@ -94,25 +97,33 @@ def likeness(
     """
     if instead and module in instead:
         return instead[module]
-    held = vars(module)
-    own = [(k, _token(v)) for k, v in held.items() if k not in ("_parameters", "_modules")]
-    given = [
-        (name, (tuple(p.shape), p.dtype, p.device) if p is not None and p.dim() == 1 else _token(p))
-        for name, p in module._parameters.items()
-    ]
-    inner = [
-        (name, None if child is None else likeness(child, instead))
-        for name, child in module._modules.items()
-    ]
-    return type(module), tuple(own), tuple(given), tuple(inner)
+    own = vars(module)
+    told: list[Any] = [type(module), tuple(own)]
+    for name, value in own.items():
+        kind = type(value)
+        if kind in _PLAIN:
+            told += (kind, value)
+        elif kind in _HOLDERS and not value:
+            told.append(kind)
+        elif name == "_parameters":
+            told.append(tuple([(key, _shaped(p)) for key, p in value.items()]))
+        elif name == "_modules":
+            told.append(tuple([(key, _inner(child, instead)) for key, child in value.items()]))
+        else:
+            told.append(id(value))
+    return tuple(told)
 
 
-def _token(value: Any) -> Hashable:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return type(value), value
-    if isinstance(value, (dict, set, list)) and not value:
-        return type(value)
-    return id(value)
+def _inner(
+    child: torch.nn.Module | None, instead: Mapping[torch.nn.Module, Hashable] | None
+) -> Hashable:
+    return None if child is None else likeness(child, instead)
+
+
+def _shaped(parameter: torch.nn.Parameter | None) -> Hashable:
+    if parameter is None or parameter.dim() != 1:
+        return id(parameter)
+    return parameter.shape, parameter.dtype, parameter.device
 
 
 def cycled(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch.nn.parameter import Parameter, is_lazy
 
 from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss, raised
 from flashrt.host.discovery.sample import Observed, signs
@@ -14,16 +15,16 @@ from flashrt.host.discovery.torch_linear import of_torch
 from flashrt.host.discovery.trace import Call, Paths, Trace
 from flashrt_runtime.reason import Reason
 
-if TYPE_CHECKING:
-    import torch
-
 _ROUNDINGS = 32  # of the sum of magnitudes
-_FEATURES = 32  # of what torch's own code puts out, at least, or all of them
+_FEATURES = 4  # of what torch's own code puts out, or all of them
 
 
-@dataclass(frozen=True)
-class Projection:
-    """A module that was seen to compute x·Wᵀ (+ bias). ``weight`` is [N, K]; names are keys."""
+class Projection(NamedTuple):
+    """A module that was seen to compute x·Wᵀ (+ bias). ``weight`` is [N, K]; names are keys.
+
+    ``n`` and ``k`` are the widths out and in. ``dead`` is whether all that was kept of what it read
+    is zero, which shows nothing of its weight.
+    """
 
     path: str
     weight: torch.Tensor
@@ -31,41 +32,34 @@ class Projection:
     weight_key: str
     bias_key: str | None
     calls: tuple[Call, ...]
+    n: int
+    k: int
+    dead: bool = False
 
-    @cached_property
+    @property
     def parent(self) -> str:
         """Path of the module that holds it."""
         return self.path.rpartition(".")[0]
 
-    @cached_property
-    def dead(self) -> bool:
-        """Whether all that was kept of what it read is zero, which shows nothing of its weight."""
-        return all(_dead(call) for call in self.calls)
-
-    @cached_property
-    def n(self) -> int:
-        """Width out."""
-        return int(self.weight.shape[0])
-
-    @cached_property
-    def k(self) -> int:
-        """Width in."""
-        return int(self.weight.shape[1])
-
-    @cached_property
+    @property
     def reads(self) -> tuple[int, ...]:
         """The numbers of the tensors it read, call by call. Equal ones: they share their input."""
-        return tuple(call.input.number if call.input else -1 for call in self.calls)
+        return tuple([call.input.number if call.input else -1 for call in self.calls])
 
 
-def held(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def held(module: torch.nn.Module) -> dict[str, Parameter]:
     """A module's own parameters that have a shape already; those of a lazy module have none."""
-    from torch.nn.parameter import is_lazy
+    own = module._parameters
+    if not own:
+        return {}
+    return {
+        name: p
+        for name, p in own.items()
+        if p is not None and (type(p) is Parameter or not is_lazy(p))
+    }
 
-    return {n: p for n, p in module._parameters.items() if p is not None and not is_lazy(p)}
 
-
-Leaf = tuple[str, "torch.nn.Module"]
+Leaf = tuple[str, torch.nn.Module]
 
 
 def leaves(paths: Paths, seen: Trace) -> list[Leaf]:
@@ -96,21 +90,23 @@ def find_projections(
     found: dict[str, Projection] = {}
     missed: list[NearMiss] = []
     held_by = [(p, module) for path, module in leaves if (p := _held(path, module, seen))]
-    likely = [projection for projection, _ in held_by]
-    lost = _not_finite(
-        o for p in likely for call in p.calls for o in (call.input, call.output) if o
+    stacks = _stacked(
+        [o for p, _ in held_by for call in p.calls for o in (call.input, call.output) if o]
     )
-    fine = _fine([p for p, module in held_by if of_torch(module)])
-    for projection in likely:
+    lost = _not_finite(stacks)
+    fine = _fine([p for p, module in held_by if of_torch(module)], stacks)
+    for likely, _ in held_by:
+        path, known = likely.path, likely.path in fine
         try:
-            objection = _objection(projection, lost, seen, fine)
+            objection = _objection(likely, lost, seen, fine=known)
+            dead = objection is None and not known and all(map(_dead, likely.calls))
         except Exception as error:  # a tensor of a kind of its own may refuse any operator
-            missed.append(raised(projection.path, LINEAR_PROJ, error))
+            missed.append(raised(path, LINEAR_PROJ, error))
             continue
         if objection is not None:
-            missed.append(NearMiss.of(projection.path, LINEAR_PROJ, *objection))
+            missed.append(NearMiss.of(path, LINEAR_PROJ, *objection))
         else:
-            found[projection.path] = projection
+            found[path] = likely._replace(dead=True) if dead else likely
     ordered = sorted(found.values(), key=lambda p: p.calls[0].order)
     return {p.path: p for p in ordered}, missed
 
@@ -118,35 +114,56 @@ def find_projections(
 def _held(path: str, module: torch.nn.Module, seen: Trace) -> Projection | None:
     """The one floating matrix and at most one vector of a leaf that reads no integers."""
     own = held(module)
-    if sorted(p.dim() for p in own.values()) not in ([2], [1, 2]):
+    ranks = {p.dim(): name for name, p in own.items()}
+    weight, bias = ranks.get(2), ranks.get(1)
+    if weight is None or len(own) != (1 if bias is None else 2):
         return None
     calls = tuple(seen.calls.get(path, ()))
-    if any(c.input is not None and not c.input.dtype.is_floating_point for c in calls):
-        return None
-    weight = next(name for name, p in own.items() if p.dim() == 2)
-    bias = next((name for name, p in own.items() if p.dim() == 1), None)
+    for call in calls:
+        if call.input is not None and not call.input.kept.is_floating_point():
+            return None
     prefix = f"{path}." if path else ""
-    return Projection(
-        path,
-        own[weight].detach(),
-        own[bias].detach() if bias else None,
-        prefix + weight,
-        prefix + bias if bias else None,
-        calls,
-    )
+    matrix = own[weight].detach()
+    vector = None if bias is None else own[bias].detach()
+    bias_key = None if bias is None else prefix + bias
+    return Projection(path, matrix, vector, prefix + weight, bias_key, calls, *matrix.shape)
 
 
-def _not_finite(seen: Iterable[Observed]) -> set[int]:
+class _Stack(NamedTuple):
+    """What was kept of tensors of one shape: ``values`` is [G, ...]; ``at`` has G by number."""
+
+    values: torch.Tensor
+    at: dict[int, int]
+
+    def ends(self, numbers: Sequence[int]) -> torch.Tensor:
+        """The first and the last row of these that are kept, or the only one, [.., 1 or 2, D]."""
+        rows = self.values.view(len(self.at), -1, self.values.shape[-1])
+        index = torch.tensor([self.at[number] for number in numbers], device=rows.device)
+        return rows[:, :: max(1, rows.shape[1] - 1)].index_select(0, index)
+
+
+def _stacked(seen: Sequence[Observed]) -> list[_Stack]:
+    """What was kept of these floating tensors, all of one shape in one."""
+    groups: dict[Hashable, dict[int, torch.Tensor]] = {}
+    for number, o in {o.number: o for o in seen}.items():
+        kept = o.kept
+        if kept.is_floating_point():
+            groups.setdefault((o.shape, kept.dtype, kept.device), {})[number] = kept
+    return [
+        _Stack(torch.stack(list(group.values())), {number: i for i, number in enumerate(group)})
+        for group in groups.values()
+    ]
+
+
+def _not_finite(stacks: Sequence[_Stack]) -> set[int]:
     """Numbers of the tensors of which a kept value is NaN or infinite."""
-    import torch
-
-    groups: dict[tuple[object, ...], list[Observed]] = {}
-    for o in {o.number: o for o in seen if o.dtype.is_floating_point}.values():
-        groups.setdefault((o.kept.shape, o.dtype, o.kept.device), []).append(o)
     lost: set[int] = set()
-    for group in groups.values():
-        finite = torch.stack([o.kept for o in group]).isfinite().flatten(1).all(dim=1).tolist()
-        lost |= {o.number for o, good in zip(group, finite, strict=True) if not good}
+    for values, at in stacks:
+        flat = values.unsqueeze(-1).flatten(1)
+        total = flat.sum(dtype=torch.promote_types(flat.dtype, torch.float32))
+        if not bool(total.isfinite()):  # or the sum alone is too large
+            good = flat.isfinite().all(dim=1).tolist()
+            lost |= {number for number, finite in zip(at, good, strict=True) if not finite}
     return lost
 
 
@@ -156,8 +173,6 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     ``weight`` is [out, in]; every feature out is looked at. The tolerance is 32 roundings (at most
     5 %) of the sum of magnitudes.
     """
-    import torch
-
     xs, ys, sizes, shifts = [], [], [], []
     for call in calls:
         x, y = call.input, call.output
@@ -182,7 +197,7 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     if bias is not None:
         want += moved[:, :1] * bias
     off = (made - want).abs()
-    tolerance = min(_ROUNDINGS * torch.finfo(made.dtype).eps, 0.05)
+    tolerance = _tolerance(made.dtype)
     # the sum of magnitudes is no less than the result: only where that is not enough is it made
     near = want.abs() + _typical(want, made.dtype)
     far = (~(off <= tolerance * near)).any(dim=0).nonzero().flatten()
@@ -194,39 +209,43 @@ def _agree(calls: Sequence[Call], weight: torch.Tensor, bias: torch.Tensor | Non
     return bool((off[:, far] <= tolerance * bound + 1e-30).all())
 
 
-def _fine(projections: Sequence[Projection]) -> set[str]:
+def _fine(projections: Sequence[Projection], stacks: Sequence[_Stack]) -> set[str]:
     """Paths of those whose every call is x·weightᵀ + bias in two rows and a few features out.
 
     It is for torch's own code, which computes one feature as it does the next. All of one shape
     are multiplied at once. What is not found here is still to be looked at whole.
     """
-    import torch
-
-    groups: dict[Hashable, list[tuple[Projection, Call]]] = {}
+    place = {number: i for i, stack in enumerate(stacks) for number in stack.at}
+    groups: dict[Hashable, list[tuple[Projection, Observed, Observed]]] = {}
+    unlike = set()
     for p in projections:
+        weight = p.weight
+        kind = (weight.shape, weight.dtype, weight.device, p.bias is None)
         for call in p.calls:
             x, y = call.input, call.output
-            if x is not None and y is not None and _fit(p.weight, x, y):
-                kind = (p.weight.shape, p.bias is None, p.weight.dtype, p.weight.device)
-                shape = (len(x.rows), x.kept.device, y.kept.device)
-                groups.setdefault((kind, shape), []).append((p, call))
-    right: dict[str, int] = {}
+            if x is None or y is None or y.number not in place:
+                unlike.add(p.path)
+            else:
+                key = (kind, place[x.number], place[y.number])
+                groups.setdefault(key, []).append((p, x, y))
     for group in groups.values():
-        step = max(1, group[0][0].n // _FEATURES)
-        xs = torch.stack([_two(c.input) for _, c in group])
-        ys = torch.stack([_two(c.output)[:, ::step] for _, c in group])
-        weights = torch.stack([p.weight[::step] for p, _ in group])
+        some, (first, x, y) = [p for p, _, _ in group], group[0]
+        if not _fit(first.weight, x, y):  # nor does any other: shapes and dtypes are the same
+            unlike.update([p.path for p in some])
+            continue
+        xs = stacks[place[x.number]].ends([x.number for _, x, _ in group])
+        ys = stacks[place[y.number]].ends([y.number for _, _, y in group])[..., :_FEATURES]
+        weights = torch.stack([p.weight[:_FEATURES] for p in some]).mT
         wide = torch.promote_types(ys.dtype, torch.float32)
-        want = (xs @ weights.mT).to(wide)
-        if group[0][0].bias is not None:
-            want += torch.stack([p.bias[::step] for p, _ in group if p.bias is not None])[:, None]
-        tolerance = min(_ROUNDINGS * torch.finfo(ys.dtype).eps, 0.05)
-        size = want.abs() + _typical(want, ys.dtype)
-        near = (ys - want).abs() <= tolerance * size
-        told = near.flatten(1).all(1) & xs.any(2).all(1)
-        for (p, _), agrees in zip(group, told.tolist(), strict=True):
-            right[p.path] = right.get(p.path, 0) + agrees
-    return {p.path for p in projections if p.calls and right.get(p.path) == len(p.calls)}
+        want, size = (xs @ weights).to(wide), (xs.abs() @ weights.abs()).to(wide)
+        told = size > 0
+        if first.bias is not None:
+            bias = torch.stack([p.bias[:_FEATURES] for p in some if p.bias is not None])[:, None]
+            want, size = want + bias, size + bias.abs()
+        told &= (ys - want).abs() <= _tolerance(ys.dtype) * size
+        agrees = told.flatten(1).all(1).tolist()
+        unlike.update([p.path for p, right in zip(some, agrees, strict=True) if not right])
+    return {p.path for p in projections if p.calls} - unlike
 
 
 def computes(projection: Projection, x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -238,25 +257,21 @@ def computes(projection: Projection, x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _fit(weight: torch.Tensor, x: Observed, y: Observed) -> bool:
     """Whether rows of ``x``, and there are any, have the widths and dtype to give ``y``."""
-    fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == tuple(weight.shape)
-    alike = x.dtype == y.dtype == weight.dtype
+    fits = x.shape[:-1] == y.shape[:-1] and (y.width, x.width) == weight.shape
+    alike = x.kept.dtype == y.kept.dtype == weight.dtype
     return alike and fits and bool(x.kept.numel() and y.kept.numel())
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """How much of its size a result may be off by."""
+    return min(_ROUNDINGS * torch.finfo(dtype).eps, 0.05)
 
 
 def _typical(want: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
     """The size of a row [.., 1], where so little of it can hide nothing; else 0."""
-    import torch
-
     if torch.finfo(dtype).bits < 32:
         return 0.0
     return want.square().mean(-1, keepdim=True).sqrt()
-
-
-def _two(seen: Observed | None) -> torch.Tensor:
-    """The first and the last row that are kept, or the only one."""
-    assert seen is not None
-    rows = seen.rows
-    return rows[:: max(1, len(rows) - 1)]
 
 
 def _ends(rows: torch.Tensor) -> list[int]:
@@ -279,14 +294,14 @@ def _dead(call: Call) -> bool:
 
 
 def _objection(
-    projection: Projection, lost: set[int], seen: Trace, fine: Collection[str]
+    projection: Projection, lost: set[int], seen: Trace, *, fine: bool
 ) -> tuple[Reason, str] | None:
     """Why this is not a projection, or ``None`` when every observed call says that it is."""
     calls, weight, bias = projection.calls, projection.weight, projection.bias
     found = _unseen(projection, lost, seen)
     if found is not None:
         return found
-    if projection.path not in fine and not _agree(calls, weight, bias):
+    if not fine and not _agree(calls, weight, bias):
         found = (Reason.LAYOUT, "its output is not its input times its weight (+ bias)")
         if _agree(calls, weight.T, bias):
             what = f"its weight is laid out [in, out] = {tuple(weight.shape)}, not [out, in]"
@@ -310,7 +325,7 @@ def _unseen(projection: Projection, lost: set[int], seen: Trace) -> tuple[Reason
         found = (Reason.DTYPE, f"its weight is {weight.dtype}, not a floating type")
     elif not weight.numel():
         found = (Reason.LAYOUT, f"its weight {tuple(weight.shape)} holds nothing")
-    elif any(o and o.number in lost for call in calls for o in (call.input, call.output)):
+    elif lost and any(o and o.number in lost for c in calls for o in (c.input, c.output)):
         found = (Reason.NONFINITE, "what it read or put out is NaN or infinite")
     elif any(call.input is None or not call.input.kept.numel() for call in calls):
         found = (Reason.LAYOUT, "it was not given a dense tensor that has rows")

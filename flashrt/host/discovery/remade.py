@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from typing import TYPE_CHECKING
 
 from flashrt.host.discovery.near_miss import LINEAR_PROJ, NearMiss
 from flashrt.host.discovery.projection import held
 from flashrt.host.discovery.trace import Call, Observed, Paths, Trace
 from flashrt_runtime.reason import Reason
+
+if TYPE_CHECKING:
+    import torch
 
 _PARTS = 6  # modules that such a one is made of, at most
 
@@ -20,28 +23,40 @@ def remade(paths: Paths, seen: Trace) -> list[NearMiss]:
     """
     found = []
     for module, names in paths.items():
-        call = next(iter(seen.calls.get(names[0], ())), None)
-        parts = list(islice(module.modules(), _PARTS + 1))
+        calls = seen.calls.get(names[0])
+        widths = _widths(calls[0]) if calls else None
+        if not calls or widths is None:
+            continue
+        parts = _parts(module)
         own = [p for part in parts for p in held(part).values()]
-        plain = len(parts) == 1 and sorted(p.dim() for p in own) in ([2], [1, 2])
-        if call is None or plain or not own or len(parts) > _PARTS:
+        plain = len(parts) == 1 and sorted([p.dim() for p in own]) in ([2], [1, 2])
+        if plain or len(parts) > _PARTS or widths not in [p.shape for p in own]:
             continue
         inside = [c for part in parts[1:] for path in paths[part] for c in seen.calls.get(path, ())]
-        if _multiplies(call, {tuple(p.shape) for p in own}) and not any(
-            c.input is not None and call.input is not None and _rows(c.input) == _rows(call.input)
-            for c in inside
-        ):
+        read = calls[0].input
+        if not any(c.input and read and _rows(c.input) == _rows(read) for c in inside):
             what = "it makes the matrix that it multiplies by from other tensors, in every call"
             found.append(NearMiss.of(names[0], LINEAR_PROJ, Reason.LAYOUT, what))
     return found
 
 
-def _multiplies(call: Call, shapes: set[tuple[int, ...]]) -> bool:
-    """Whether rows came out as wide as one of these matrices [out, in] would make them."""
+def _parts(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """It and the modules in it, or more than ``_PARTS`` of them."""
+    parts, todo = {module: None}, [module]
+    while todo and len(parts) <= _PARTS:
+        for child in todo.pop()._modules.values():
+            if child is not None and child not in parts:
+                parts[child] = None
+                todo.append(child)
+    return list(parts)
+
+
+def _widths(call: Call) -> tuple[int, int] | None:
+    """The widths [out, in] of floating rows, where as many came out as went in."""
     x, y = call.input, call.output
-    if x is None or y is None or not x.shape or not x.dtype.is_floating_point:
-        return False
-    return _rows(x) == _rows(y) and (y.width, x.width) in shapes
+    if x is None or y is None or not x.shape or not x.kept.is_floating_point():
+        return None
+    return (y.width, x.width) if _rows(x) == _rows(y) else None
 
 
 def _rows(seen: Observed) -> tuple[int, ...]:

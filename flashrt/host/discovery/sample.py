@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 ROWS = 4  # at least so many rows are kept of a matrix that has them, and less than twice as many
 _ITEMS = 5  # a tensor of this rank or more is a batch of volumes, not of rows
@@ -56,8 +56,6 @@ class Observed(NamedTuple):
 
     def alike(self, other: Observed | None) -> bool:
         """Whether both are one object, or have one shape and dtype and equal kept values."""
-        import torch
-
         if other is None or self.shape != other.shape or self.dtype != other.dtype:
             return False
         if self.number == other.number:
@@ -65,16 +63,17 @@ class Observed(NamedTuple):
         return torch.equal(self.kept, other.kept) and self._sums_as(other)
 
     def sums(self, a: Observed, b: Observed) -> bool:
-        """Whether the sum of all its rows is that of the rows of ``a`` and ``b``."""
+        """Whether the sum of all its rows is that of the rows of ``a`` and ``b``.
+
+        False where that was not seen: one of them could have a sketch and has none.
+        """
         if self.sketch is None or a.sketch is None or b.sketch is None:
-            return True
+            return not any(_sums_up(o.shape, o.dtype) and o.sketch is None for o in (self, a, b))
         both = a._replace(kept=a.kept + b.kept, sum=[a.sketch + b.sketch])
         return self._sums_as(both)
 
     def _sums_as(self, other: Observed) -> bool:
         """Whether the sketches agree but for the order in which a sum is rounded."""
-        import torch
-
         if self.sketch is None or other.sketch is None or not self.kept.numel():
             return True
         size = float(self.kept.abs().amax()) * sum(self.shape[:-1]) ** 0.5
@@ -101,21 +100,22 @@ class Sampler:
         ``None`` for one that has no rows to keep: sparse, nested, quantised, or of a kind of its
         own that cannot be indexed.
         """
-        import torch
-
-        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-            return None
-        key = id(tensor)
-        known = self._known.get(key)
-        # the version of an inference tensor is not counted
-        version = -1 if tensor.is_inference() else tensor._version
-        bare = bare and version >= 0
-        if known is not None and known[0]() is tensor and known[1] == version:
-            seen = self._again(tensor, known[2], version, bare=bare)
-            if not bare:
-                self.sum(tensor, seen)
-            return seen
-        return self._new(tensor, self._keep(tensor), version, bare=bare)
+        known = self._known.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+                return None
+            # the version of an inference tensor is not counted
+            version = -1 if tensor.is_inference() else tensor._version
+            return self._new(tensor, self._keep(tensor), version, bare=bare)
+        _, version, seen = known
+        if version < 0:
+            return self._uncounted(tensor, seen)
+        kept = self._keep(tensor)
+        if tensor._version != version or not torch.equal(kept, seen.kept):
+            return self._new(tensor, kept, tensor._version, bare=bare)
+        if not (bare or seen.sum):
+            self.sum(tensor, seen)
+        return seen
 
     def sum(self, tensor: torch.Tensor, seen: Observed) -> None:
         """Fill in the sketch of a tensor to which nothing was written since it was seen."""
@@ -126,62 +126,58 @@ class Sampler:
             if sketch is not None:
                 seen.sum.append(sketch)
 
-    def _again(self, tensor: torch.Tensor, seen: Observed, version: int, *, bare: bool) -> Observed:
+    def _uncounted(self, tensor: torch.Tensor, seen: Observed) -> Observed:
         """What was seen, or the tensor anew where a write that torch does not count changed it."""
-        import torch
-
-        kept = self._keep(tensor)
+        kept, before = self._keep(tensor), seen.sketch
         if torch.equal(kept, seen.kept):
-            if version >= 0 or seen.sketch is None:
+            sketch = None if before is None else self._sketch(tensor)
+            if before is None or sketch is None or torch.equal(sketch, before):
                 return seen
-            sketch = self._sketch(tensor)
-            if sketch is None or torch.equal(sketch, seen.sketch):
-                return seen
-        return self._new(tensor, kept, version, bare=bare)
+        return self._new(tensor, kept, -1, bare=False)
 
     def _new(
         self, tensor: torch.Tensor, kept: torch.Tensor, version: int, *, bare: bool
     ) -> Observed:
         self._count += 1
-        shape, contiguous = tuple(tensor.shape), tensor.is_contiguous()
-        seen = Observed(self._count, kept, shape, contiguous, [])
+        seen = Observed(self._count, kept, tuple(tensor.shape), tensor.is_contiguous(), [])
         self._known[id(tensor)] = (weakref.ref(tensor), version, seen)
-        if not bare:
+        if version < 0 or not bare:
             self.sum(tensor, seen)
         return seen
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        rank = tensor.dim()
-        if self._whole:
+        shape = tensor.shape
+        rank = len(shape)
+        if self._whole or rank < 2:
             return tensor.detach().clone()
-        if rank in (2, 3):  # one operator: this runs for every tensor of the forward
-            return tensor.index_select(-2, self._index(tensor.shape[-2], tensor.device))
         if rank >= _ITEMS:
             return tensor.detach()[:1].clone()
-        if rank < 2:
-            return tensor.detach().clone()
-        flat = tensor.detach().flatten(0, -2)
-        return flat.index_select(0, self._index(flat.shape[0], flat.device))
+        if rank == 4:
+            tensor = tensor.detach().flatten(0, -2)
+            shape = tensor.shape
+        index = self._indices.get((shape[-2], tensor.device))
+        if index is None:
+            index = self._index(shape[-2], tensor.device)
+        return tensor.index_select(-2, index)  # one operator: it runs for every tensor
 
     def _index(self, count: int, device: torch.device) -> torch.Tensor:
-        import torch
-
-        index = self._indices.get((count, device))
-        if index is None:
-            spread = list(range(0, count, max(1, count // ROWS)))
-            spread += [count - 1] if spread and spread[-1] != count - 1 else []
-            index = torch.tensor(spread, dtype=torch.int64, device=device)
-            self._indices[count, device] = index
+        spread = list(range(0, count, max(1, count // ROWS)))
+        spread += [count - 1] if spread and spread[-1] != count - 1 else []
+        index = torch.tensor(spread, dtype=torch.int64, device=device)
+        self._indices[count, device] = index
         return index
 
     def _sketch(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The signed sum of its rows [D]; ``None`` where it has too few, or is no such tensor."""
-        if tensor.dim() not in (2, 3) or not tensor.dtype.is_floating_point or self._whole:
+        if self._whole or not _sums_up(tensor.shape, tensor.dtype):
             return None
         rows = tensor.detach().flatten(0, -2)
-        if rows.shape[0] <= ROWS:
-            return None  # every one is kept
         return signs(rows.shape[0], rows, self._signs) @ rows
+
+
+def _sums_up(shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Whether a tensor is rows of which not every one is kept."""
+    return len(shape) in (2, 3) and dtype.is_floating_point and math.prod(shape[:-1]) > ROWS
 
 
 def signs(
@@ -190,8 +186,6 @@ def signs(
     known: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """``count`` signs, the same every time, of the dtype and on the device of ``like``."""
-    import torch
-
     known = {} if known is None else known
     key = (count, like.dtype, like.device)
     if key not in known:

@@ -26,7 +26,7 @@ def find(view: View, taken: set[str]) -> Found:
 
 def _judge(parent: str, siblings: list[Projection], view: View) -> Seam | NearMiss | None:
     group = max(_by_input(siblings), key=len)
-    objection = _objection(siblings, group, view.seen.sequence)
+    objection = _objection(siblings, group, view)
     if objection is not None:
         return NearMiss.of(parent, QKV_PACK, *objection)
     if len(group) != 3:
@@ -39,7 +39,7 @@ def _judge(parent: str, siblings: list[Projection], view: View) -> Seam | NearMi
 
 
 def _objection(
-    siblings: list[Projection], group: list[Projection], sequence: Sequence[str]
+    siblings: list[Projection], group: list[Projection], view: View
 ) -> tuple[Reason, str] | None:
     """Why these siblings are nearly q, k and v; ``None`` when they are, or are nothing like it."""
     alike = [s for s in siblings if s.k == siblings[0].k]
@@ -56,7 +56,7 @@ def _objection(
     elif not _widths_fit(group):
         widths = ", ".join(str(p.n) for p in group)
         found = (Reason.STRUCTURE, f"widths {widths} are not those of q, k and v")
-    elif not fixed_order([p.path for p in group], sequence):
+    elif not fixed_order(paths := [p.path for p in group], view.order_of(paths)):
         what = "the order in which they were called changed between calls"
         found = (Reason.SHARED_INPUT, what)
     elif len({bool(p.bias_key) for p in group}) == 2:
@@ -88,7 +88,7 @@ def roles_of(group: list[Projection], view: View) -> dict[str, Projection] | Non
 
 
 def _roles_of(group: list[Projection], view: View) -> dict[str, Projection] | None:
-    modules = [view.model.get_submodule(p.path) for p in group]
+    modules = [view.module(p.path) for p in group]
     near = [sites for sites in map(view.sites_around, modules) if sites]
     told = attended_roles(min(near, key=len), modules) if len(near) == len(modules) else None
     if told is None:

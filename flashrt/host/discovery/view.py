@@ -81,6 +81,38 @@ class View:
                         known.append(site)
         return around
 
+    def module(self, path: str) -> torch.nn.Module:
+        """The module at a path. ``AttributeError`` where there is none."""
+        return self._modules.get(path) or self.model.get_submodule(path)
+
+    @cached_property
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        return {name: module for module, names in self.paths.items() for name in names}
+
+    def attending(self, module: torch.nn.Module) -> tuple[Site, Site] | None:
+        """The first attending call in a call of this module, and that call around it."""
+        return self._attending.get(module)
+
+    @cached_property
+    def _attending(self) -> dict[torch.nn.Module, tuple[Site, Site]]:
+        found: dict[torch.nn.Module, tuple[Site, Site]] = {}
+        for site in self.sites:
+            for frame in site.frames() if site.attended else ():
+                found.setdefault(frame.module, (site, frame))
+        return found
+
+    def order_of(self, paths: Sequence[str]) -> list[str]:
+        """These modules, as often and in the order in which their calls began."""
+        begun = self._begun
+        return [path for _, path in sorted((at, p) for p in set(paths) for at in begun.get(p, ()))]
+
+    @cached_property
+    def _begun(self) -> dict[str, list[int]]:
+        begun: dict[str, list[int]] = {}
+        for at, path in enumerate(self.seen.sequence):
+            begun.setdefault(path, []).append(at)
+        return begun
+
     def made_by(self, outer: Call) -> tuple[Call, ...]:
         """The calls that were made while this one ran, in order."""
         return self.by_order[outer.order + 1 : outer.end]

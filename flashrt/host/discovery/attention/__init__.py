@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.attention.core import find_core
+from flashrt.host.discovery.attention.core import Masks, find_core
 from flashrt.host.discovery.attention.delta import find_delta
+from flashrt.host.discovery.attention.reach import look
 from flashrt.host.discovery.attention.result import ATTENTION_CORE, QK_NORM_ROPE, Found, miss
 from flashrt.host.discovery.attention.sequence import find_sequence
 from flashrt.host.discovery.attention.tap import AttentionTap, Site
@@ -43,9 +45,12 @@ def find(
     order = {site.path: i for i, site in reversed(list(enumerate(tap.sites)))}
     seams: list[Seam] = []
     missed: list[NearMiss] = []
+    known: Masks = {}
     with torch.no_grad():
+        with suppress(Exception):  # a host's tensors may raise anything; what was told stands
+            look(tap.sites)
         for path in sorted(sites, key=lambda p: order.get(p, len(order))):
-            for found in _at(path, sites[path], tap):
+            for found in _at(path, sites[path], tap, known):
                 seams += found.seams
                 missed += found.misses
                 tap.plans |= found.plans
@@ -55,11 +60,11 @@ def find(
     return seams, missed
 
 
-def _at(path: str, sites: list[Site], tap: AttentionTap) -> Iterator[Found]:
+def _at(path: str, sites: list[Site], tap: AttentionTap, known: Masks) -> Iterator[Found]:
     """What every finder says of the calls of one module."""
     attending = [site for site in sites if site.attended]
     if attending:
-        yield find_core(path, attending)
+        yield find_core(path, attending, known)
         yield _rotations(path, attending)
         yield find_vision(path, attending)
     yield find_delta(path, sites, tap.offered.get(path, ()))

@@ -11,15 +11,18 @@ from flashrt_runtime.adapters import refuse
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 
+Masks = dict[tuple[int, bool, int, int], masks.Mask | Because]  # by the mask's id, and its sizes
 Way = tuple[dict[str, str], dict[str, int]]
 
 
-def find_core(path: str, sites: Sequence[Site]) -> Found:
+def find_core(path: str, sites: Sequence[Site], known: Masks | None = None) -> Found:
     """The attention calls of one module over the whole forward.
 
     Calls that agree are one seam; a module that attends in several ways has one seam for each, in
     call order. A call that no structure says refuses the module: its body could not serve it.
+    ``known`` is what was read of the masks of this forward.
     """
+    known = {} if known is None else known
     parallel = refuse.context_parallel(sites[0].module)
     if parallel is not None:
         return miss(path, ATTENTION_CORE, parallel.reason, parallel.detail)
@@ -27,7 +30,7 @@ def find_core(path: str, sites: Sequence[Site]) -> Found:
     ways: list[Way] = []
     # One query that sees every key is the last row of a causal call: those are placed last.
     for attended in sorted(calls, key=lambda a: a.call.query.shape[-2] == 1):
-        way = _way(attended)
+        way = _way(attended, known)
         if isinstance(way, Because):
             return miss(path, ATTENTION_CORE, way.reason, way.detail)
         last = attended.call.query.shape[2] == 1 and way[0]["mask"] == masks.NONE
@@ -49,7 +52,7 @@ def find_core(path: str, sites: Sequence[Site]) -> Found:
     return Found(seams=tuple(seams))
 
 
-def _way(attended: Attended) -> Way | Because:
+def _way(attended: Attended, known: Masks) -> Way | Because:
     """Variant and dims of one call, or why it is none of the structure's."""
     call = attended.call
     objection = call.objection()
@@ -57,7 +60,10 @@ def _way(attended: Attended) -> Way | Because:
         return objection
     if not attended.intact():
         return Because(Reason.LAYOUT, "q, k or v was written in place after it attended")
-    mask = call.mask()
+    seen = id(call.attn_mask), call.is_causal, call.query.shape[2], call.key.shape[2]
+    if seen not in known:
+        known[seen] = call.mask()
+    mask = known[seen]
     if isinstance(mask, Because):
         return mask
     query, key = call.query.shape[1], call.key.shape[1]

@@ -6,16 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.attention.heads import layouts
-from flashrt.host.discovery.attention.rotation import neighbours, pairs, turned, visible
+from flashrt.host.discovery.attention.heads import as_is, spread
+from flashrt.host.discovery.attention.reach import moves, reaches
+from flashrt.host.discovery.attention.rotation import memory, neighbours, pairs, turned, visible
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
 from flashrt_runtime.reason import Because, Reason
 
 if TYPE_CHECKING:
     import torch
 
+_ARGUMENTS = (("q", "query"), ("k", "key"))
+
 Modules = Mapping[str, "torch.nn.Module"]
-Way = tuple["torch.Tensor", "torch.Tensor", int]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def flow(
     made = {role: c.output.tensor for role, c in calls.items() if c is not None and c.output}
     if len(made) != len(members):
         return _no("its q, k, v and o are not each called once around its attention")
-    if not _as_is(made["v"], attended):
+    value = made["v"]
+    if not (reaches(attended, "value", value) or as_is(value, attended.call.value)):
         return _no("the values that it attends with are not those that v put out")
     if not _left(calls["o"], attended):
         return _no("o does not read what was attended as it is")
@@ -69,11 +72,17 @@ def _turned(
 ) -> Flow | Because:
     call = attended.call
     positions, width = call.query.shape[2], call.query.shape[3]
-    both = {"q": _spread(sources["q"], call.query), "k": _spread(sources["k"], call.key)}
+    every = list(pairs(layer.given, positions, width))
+    for tables in every:
+        if all(reaches(attended, a, sources[r], tables) for r, a in _ARGUMENTS):
+            if moves(attended, "query", sources["q"], tables):
+                return Flow(width, tables.width, norms)
+            break
+    both = {role: spread(sources[role], getattr(call, name)) for role, name in _ARGUMENTS}
     for role, ways in both.items():
         if not ways:
             return _no(f"its {role} is not heads of {width}, each repeated for its queries")
-    for tables in pairs(layer.given, positions, width):
+    for tables in every:
         known = attended.turned
         if all(any(turned(known, a, b, tables, n) for a, b, n in ways) for ways in both.values()):
             if not any(visible(_repeated(*way), way[1]) for way in both["q"]):
@@ -86,45 +95,19 @@ def _turned(
     return _no("no two tables that it was given turn its q and k into those that it attends with")
 
 
-def _spread(source: torch.Tensor, to: torch.Tensor) -> list[Way]:
-    """Source and argument as [B, T, H, D], older keys left out, and how often each own head is
-    repeated in a row.
-    """
-    heads, positions, width = to.shape[1:]
-    after = to.transpose(1, 2)
-    found = []
-    for times in (n for n in range(1, heads + 1) if heads % n == 0):
-        for reading in layouts(source, heads // times, width):
-            newest = after[:, -reading.shape[1] :]
-            shape = (*reading.shape[:2], reading.shape[2] * times, reading.shape[3])
-            if shape == tuple(newest.shape) and reading.shape[1] <= positions:
-                found.append((reading, newest, times))
-    return found
-
-
 def _repeated(own: torch.Tensor, _to: torch.Tensor, times: int) -> torch.Tensor:
     return own.repeat_interleave(times, dim=2) if times > 1 else own
-
-
-def _as_is(made: torch.Tensor, attended: Attended) -> bool:
-    import torch
-
-    for own, to, times in _spread(made, attended.call.value):
-        each = to.unflatten(2, (own.shape[2], times))
-        if torch.equal(own.unsqueeze(3).expand_as(each), each):
-            return True
-    return False
 
 
 def _left(out: Child | None, attended: Attended) -> bool:
     import torch
 
     read = out.input if out is not None else None
-    if read is None or not read.intact():
+    if read is None or not read.intact() or read.tensor.numel() != attended.output.numel():
         return False
     want = attended.output.transpose(1, 2).flatten(2)
-    whole = read.tensor.numel() == want.numel()
-    return whole and torch.equal(read.tensor.reshape(want.shape), want)
+    got = read.tensor.reshape(want.shape)
+    return memory(got) == memory(want) or torch.equal(got, want)
 
 
 def _called(site: Site, layer: Site, module: torch.nn.Module) -> Child | None:

@@ -28,6 +28,39 @@ def layouts(tensor: torch.Tensor, heads: int, size: int) -> list[torch.Tensor]:
     return [*found, tensor.transpose(1, 2)] if tensor.shape[1] == heads else found
 
 
+Way = tuple["torch.Tensor", "torch.Tensor", int]
+
+
+def spread(source: torch.Tensor, to: torch.Tensor) -> list[Way]:
+    """Source and argument ``to`` [B, H, T, D] as [B, T, H, D], older keys left out, and how often
+    each own head is repeated in a row: every way that the shapes allow.
+    """
+    heads, positions, width = to.shape[1:]
+    after = to.transpose(1, 2)
+    found = []
+    for times in (n for n in range(1, heads + 1) if heads % n == 0):
+        for reading in layouts(source, heads // times, width):
+            newest = after[:, -reading.shape[1] :]
+            shape = (*reading.shape[:2], reading.shape[2] * times, reading.shape[3])
+            if shape == tuple(newest.shape) and reading.shape[1] <= positions:
+                found.append((reading, newest, times))
+    return found
+
+
+def as_is(source: torch.Tensor, to: torch.Tensor) -> bool:
+    """Whether the argument ``to`` [B, H, T, D] is a source's heads, each repeated, value for value.
+
+    Older keys are left out.
+    """
+    import torch
+
+    for own, newest, times in spread(source, to):
+        each = newest.unflatten(2, (own.shape[2], times))
+        if torch.equal(own.unsqueeze(3).expand_as(each), each):
+            return True
+    return False
+
+
 def made(
     attended: Attended, name: str, heads: int | None = None, last: int | None = None
 ) -> torch.Tensor:

@@ -37,10 +37,12 @@ class RmsNorm:
 
 def vector_of(module: torch.nn.Module) -> tuple[str, torch.Tensor] | None:
     """The only parameter of a module without children, when it is a vector."""
-    own = list(module.named_parameters())
-    if len(own) != 1 or own[0][1].dim() != 1 or list(module.children()):
+    if any(child is not None for child in module._modules.values()):
         return None
-    return own[0][0], own[0][1].detach()
+    named = [(name, p) for name, p in module._parameters.items() if p is not None]
+    if not named or any(p is not named[0][1] for _, p in named) or named[0][1].dim() != 1:
+        return None
+    return named[0][0], named[0][1].detach()
 
 
 def _candidates(module: torch.nn.Module) -> tuple[float, ...]:

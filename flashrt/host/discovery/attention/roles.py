@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flashrt.host.discovery.attention.reach import ROLES, sources
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
 
 if TYPE_CHECKING:
@@ -25,14 +26,65 @@ def roles(sites: Sequence[Site], modules: Modules) -> tuple[int, ...] | None:
 
     A projection reaches an argument of an attention call when, at every position looked at, the
     inner products between its heads are those of the argument's heads but for one factor. Norms
-    in between are followed; a rotation of any kind keeps inner products.
+    in between are followed; a rotation of any kind keeps inner products. Where the values
+    themselves were followed to the bit, they tell.
     """
+    told = {_told(site, modules, attended) for site in sites for attended in site.attended}
+    if len(told) == 1 and None not in told:
+        return told.pop()
     found: set[tuple[int, ...]] = set()
     for site in sites:
         for attended in site.attended:
             made = _made(site, modules, attended)
             found |= set(_fitting(attended, made)) if made else set()
     return found.pop() if len(found) == 1 else None
+
+
+def _told(site: Site, modules: Modules, attended: Attended) -> tuple[int, ...] | None:
+    """The modules that query, key and value were seen to come from, where each is one of its own.
+
+    Each is what a module put out, or what a norm of heads made of just that.
+    """
+    found: list[int] = []
+    for role in ROLES:
+        reached = sources(attended, role)
+        last = [
+            child
+            for frame in site.frames()
+            for child in (frame.children if reached else ())
+            if child.output is not None and id(child.output.tensor) in reached
+        ]
+        ends = {_end(site, child, modules) for child in last}
+        end = ends.pop() if len(ends) == 1 else None
+        if end is None:
+            return None
+        found.append(end)
+    return tuple(found) if len({*found}) == len(ROLES) else None
+
+
+def _end(site: Site, child: Child, modules: Modules) -> int | None:
+    """Which of the modules put this out, itself or by way of one that reads just what it did."""
+    for _ in range(1 + _HOPS):
+        if child.module in modules:
+            return modules.index(child.module)
+        read = child.input.tensor if child.input is not None else None
+        before = [
+            other
+            for frame in site.frames()
+            for other in frame.children
+            if read is not None and other.output is not None and other is not child
+            if _is(read, other.output.tensor)
+        ]
+        if len(before) != 1:
+            return None
+        child = before[0]
+    return None
+
+
+def _is(read: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether one is the other's memory, in another shape at most."""
+    same = read.dtype == tensor.dtype and read.numel() == tensor.numel()
+    return same and read.data_ptr() == tensor.data_ptr()
 
 
 def _made(site: Site, modules: Modules, attended: Attended) -> list[list[torch.Tensor]] | None:
@@ -74,7 +126,7 @@ def _holds(read: torch.Tensor, tensor: torch.Tensor) -> bool:
 
     if read.dtype != tensor.dtype or read.numel() != tensor.numel():
         return False
-    if read.data_ptr() == tensor.data_ptr():
+    if _is(read, tensor):
         return True
     flat = tensor.reshape(-1)
     if torch.equal(read.reshape(-1), flat):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FACTOR = 0.004
 _LAST = 8
+
+_Place = tuple[str, tuple[int | str, ...]]
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,14 @@ class Tables:
 
 def tensors(given: Mapping[str, Any]) -> Iterator[tuple[Argument, torch.Tensor]]:
     """Every tensor in a call's arguments, inside tuples, lists and mappings too."""
+    for place, tensor in _held(given):
+        yield Argument(*place), tensor
+
+
+def _held(given: Mapping[str, Any]) -> Iterator[tuple[_Place, torch.Tensor]]:
     for name, value in given.items():
         for path, tensor in _inside(value, ()):
-            yield Argument(name, path), tensor
+            yield (name, path), tensor
 
 
 def _inside(
@@ -43,6 +50,8 @@ def _inside(
 ) -> Iterator[tuple[tuple[int | str, ...], torch.Tensor]]:
     import torch
 
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, (tuple, list)):
@@ -70,7 +79,7 @@ def _flat(table: torch.Tensor) -> torch.Tensor | None:
 
 def pairs(given: Mapping[str, Any], positions: int, width: int) -> Iterator[Tables]:
     """Neighbouring arguments of one shape [.., positions, R], R even and at most ``width``."""
-    found: Sequence[tuple[Argument, torch.Tensor]] = list(tensors(given))
+    found = [each for each in _held(given) if each[1].dim() > 1 and each[1].shape[-1] <= width]
     for first, (at, cos) in enumerate(found):
         for also, sin in found[first + 1 :]:
             if cos.shape != sin.shape:
@@ -79,7 +88,7 @@ def pairs(given: Mapping[str, Any], positions: int, width: int) -> Iterator[Tabl
             if flat_cos is None or flat_sin is None or flat_cos.shape[1] != positions:
                 continue
             if flat_cos.shape[2] <= width and flat_cos.shape[2] % 2 == 0:
-                yield Tables(flat_cos, flat_sin, (at, also))
+                yield Tables(flat_cos, flat_sin, (Argument(*at), Argument(*also)))
 
 
 def rotated(x: torch.Tensor, tables: Tables) -> torch.Tensor:
@@ -116,6 +125,11 @@ def turns(before: torch.Tensor, after: torch.Tensor, tables: Tables, times: int 
     return abs(factor - 1) <= min(32 * _rounding(after.dtype), _FACTOR)
 
 
+def memory(*some: torch.Tensor) -> Hashable:
+    """Equal for the same tensors, or views that read them in one way, while they are alive."""
+    return tuple([(x.data_ptr(), x.shape, x.stride(), x.dtype) for x in some])
+
+
 def turned(
     known: dict[Hashable, bool],
     before: torch.Tensor,
@@ -124,33 +138,42 @@ def turned(
     times: int = 1,
 ) -> bool:
     """:func:`turns`, asked once of the same memory. ``known`` lives no longer than the tensors."""
-    seen = (before, after, tables.cos, tables.sin)
-    key = (times, *((x.data_ptr(), x.shape, x.stride(), x.dtype) for x in seen))
+    key = (times, memory(before, after), memory(tables.cos, tables.sin))
     if key not in known:
         known[key] = turns(before, after, tables, times)
     return known[key]
+
+
+def usual(x: torch.Tensor, tables: Tables) -> torch.Tensor:
+    """Rotate-half over the first R of D in the way, and to the bit, that hosts usually do it.
+
+    x is [B, T, H, D], of the dtype of the tables.
+    """
+    import torch
+
+    width = tables.width
+    cos, sin = tables.cos.unsqueeze(2), tables.sin.unsqueeze(2)
+    low, high = x[..., : width // 2], x[..., width // 2 : width]
+    want = x[..., :width] * cos
+    want[..., : width // 2] -= high * sin[..., : width // 2]
+    want[..., width // 2 :] += low * sin[..., width // 2 :]
+    return torch.cat((want, x[..., width:]), dim=-1) if width < x.shape[3] else want
 
 
 def _to_the_bit(before: torch.Tensor, after: torch.Tensor, tables: Tables, times: int) -> bool:
     """Whether the usual way to rotate gives just these bits, which are not all zero at the end."""
     import torch
 
-    heads, width = before.shape[2], tables.width
+    heads = before.shape[2]
     shape = (*before.shape[:2], heads * times, before.shape[3])
     kinds = {before.dtype, after.dtype, tables.cos.dtype, tables.sin.dtype}
     if tuple(after.shape) != shape or len(kinds) > 1 or not bool(after[:, -1].any()):
         return False
     both = after.unflatten(2, (heads, times)) if times > 1 else after.unsqueeze(3)
     for at in (slice(-1, None), slice(None)):  # the last position says no soon
-        x, y = before[:, at], both[:, at]
-        cos, sin = (t[:, at].unsqueeze(2) for t in (tables.cos, tables.sin))
-        low, high = x[..., : width // 2], x[..., width // 2 : width]
-        want = x[..., :width] * cos
-        want[..., : width // 2] -= high * sin[..., : width // 2]
-        want[..., width // 2 :] += low * sin[..., width // 2 :]
-        if width < x.shape[3]:
-            want = torch.cat((want, x[..., width:]), dim=-1)
-        if not torch.equal(want.unsqueeze(3).expand_as(y), y):
+        some = Tables(tables.cos[:, at], tables.sin[:, at], tables.at)
+        y = both[:, at]
+        if not torch.equal(usual(before[:, at], some).unsqueeze(3).expand_as(y), y):
             return False
     return True
 
@@ -174,6 +197,14 @@ def visible(before: torch.Tensor, after: torch.Tensor) -> bool:
     before, after = before[:, -_LAST:], after[:, -_LAST:]  # the later, the further
     bound = float(before.abs().mean())
     return not agree(after.double(), before.double(), after.dtype, bound)
+
+
+def visible_each(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """The same for each row [N, values] of what was turned, as bool [N]."""
+    wide = before.double()
+    bound = wide.abs().mean(dim=1, keepdim=True)
+    most = min(32 * _rounding(after.dtype), 0.05) * (wide.abs() + bound)
+    return ((after.double() - wide).abs() > most).any(1)
 
 
 def _rounding(dtype: torch.dtype) -> float:

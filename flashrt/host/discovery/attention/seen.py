@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
 
-def _version(tensor: torch.Tensor) -> int:
-    # the version of an inference tensor is not counted
-    return -1 if tensor.is_inference() else tensor._version
-
-
-@dataclass(frozen=True)
-class Seen:
-    """``version`` counts in-place writes to it before it was seen."""
+class Seen(NamedTuple):
+    """``version`` counts in-place writes to it before it was seen; -1 where torch counts none."""
 
     tensor: torch.Tensor
     version: int
@@ -24,8 +17,8 @@ class Seen:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Seen:
         """The tensor as it is at this moment."""
-        return cls(tensor, _version(tensor))
+        return cls(tensor, -1 if tensor.is_inference() else tensor._version)
 
     def intact(self) -> bool:
         """Whether nothing was written to it since."""
-        return _version(self.tensor) == self.version
+        return self.version < 0 or self.tensor._version == self.version

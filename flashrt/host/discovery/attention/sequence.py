@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flashrt.host.discovery.attention.heads import layouts, made, producer
 from flashrt.host.discovery.attention.normed import Rotated, rotated_from
 from flashrt.host.discovery.attention.norms import RmsNorm, recognise, vector_of
+from flashrt.host.discovery.attention.reach import reaches
 from flashrt.host.discovery.attention.result import NOTHING, QK_NORM_ROPE, Found, miss, named
 from flashrt.host.discovery.attention.rotation import neighbours, pairs, turned
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
@@ -116,8 +117,8 @@ def seam(path: str, found: Trio, rest: str = "qk_norm_rope") -> Seam | Because:
 def _nearly(site: Site, norms: Sequence[RmsNorm]) -> Because | None:
     """Why a site whose q and k were not traced back is nearly the structure, or ``None``."""
     for attended in site.attended:
-        query = made(attended, "query")
-        heads, size = query.shape[2:]
+        query = attended.call.query
+        heads, size = query.shape[1], query.shape[3]
         if size % 2 and norms:
             return Because(Reason.SHAPE, f"its head dim {size} is odd: it has no halves")
         for child in site.children:
@@ -137,23 +138,28 @@ def _nearly(site: Site, norms: Sequence[RmsNorm]) -> Because | None:
 
 def _child(site: Site, child: Child, attended: Attended) -> Because | None:
     """What a child with q's own size says: a norm of another width, or a bare rotation."""
-    query = made(attended, "query")
-    positions, heads, size = query.shape[1:]
-    if child.output is None or child.output.tensor.numel() != query.numel():
-        return None
+    call = attended.call
+    heads, positions, size = call.query.shape[1:]
     held = vector_of(child.module)
-    if held is not None and held[1].shape[0] not in (size, heads * size):
+    fits = child.output is not None and child.output.tensor.numel() == call.query.numel()
+    if child.output is None or not fits or (held and held[1].shape[0] in (size, heads * size)):
+        return None
+    if held is not None:
         what = f"a norm spans {held[1].shape[0]} elements; a head has {size}, q {heads * size}"
         return Because(Reason.SHAPE, what)
-    for before in layouts(child.output.tensor, heads, size):
-        if before.shape != query.shape or held is not None:
-            continue
-        tables = pairs(site.given, positions, size)
-        if any(turned(attended.turned, before, query, each) for each in tables):
-            return Because(Reason.STRUCTURE, "its q is rotated by halves without a norm before")
-        if neighbours(before, query) and not bool((before == query).all()):
-            what = "its q is rotated without a norm, and by neighbouring elements"
-            return Because(Reason.STRUCTURE, what)
+    source, known = child.output.tensor, attended.turned
+    every = list(pairs(site.given, positions, size))
+    halves, ways = any(reaches(attended, "query", source, tables) for tables in every), []
+    if not halves:
+        query = made(attended, "query")
+        ways = [(x, query) for x in layouts(source, heads, size) if x.shape == query.shape]
+        halves = any(turned(known, *way, tables) for way in ways for tables in every)
+    if halves:
+        what = "its q is rotated by halves without a norm before"
+        return Because(Reason.STRUCTURE, what)
+    if any(neighbours(*way) and not bool((way[0] == way[1]).all()) for way in ways):
+        what = "its q is rotated without a norm, and by neighbouring elements"
+        return Because(Reason.STRUCTURE, what)
     return None
 
 

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashrt.host.discovery.attention.seen import Seen
+from flashrt.host.discovery.attention.thin import Thinner
+from flashrt.host.discovery.listener import listen, mark
 from flashrt.host.discovery.projection import held
 from flashrt_runtime.adapters.call import AttentionCall
 from flashrt_runtime.adapters.plan import Parameters, Plan
-from flashrt_runtime.adapters.slots import ATTRIBUTE, Slot, plain_forward, slots_of
+from flashrt_runtime.adapters.slots import (
+    ATTRIBUTE,
+    Slot,
+    attribute_slots,
+    global_slots,
+    plain_forward,
+)
 
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.host.discovery.trace import Paths
+
 _LARGE = 1 << 16  # values; a table of angles has fewer
 
 
-@dataclass(frozen=True)
-class Child:
+class Child(NamedTuple):
     """A call of a module made by a site's own forward. ``input`` is its first tensor."""
 
     path: str
@@ -36,7 +44,7 @@ class Attended:
     """A call of scaled_dot_product_attention: its tensors as they were, and what came out.
 
     ``after`` is how many modules the site had called before; ``turned`` is what was told of it by
-    :func:`flashrt.host.discovery.attention.rotation.turned`.
+    ``rotation.turned`` and ``reach.look``.
     """
 
     call: AttentionCall
@@ -67,25 +75,30 @@ class SlotCall:
     output: Any
 
 
-@dataclass
+@dataclass(slots=True)
 class Site:
     """One call of a module whose own forward attends, or runs a callable slot.
 
     ``around`` is the call that made this one; ``inner`` is whether a call inside of it attended or
     ran a slot. The calls around an attending one have ``given`` and ``children`` too; the tensors
     of those only where it is ``loose``: where what attends inside does not hold all projections.
+    ``cut`` is how many positions its tensors had before all but a few were cut; of a call around,
+    those of the calls inside, where none was kept ``whole``. ``code``: see :func:`alike`.
     """
 
     path: str
     module: torch.nn.Module
+    around: Site | None = None
     given: dict[str, Any] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
-    attended: list[Attended] = field(default_factory=list)
-    slots: list[SlotCall] = field(default_factory=list)
+    attended: Sequence[Attended] = ()
+    slots: Sequence[SlotCall] = ()
     output: Any = None
-    around: Site | None = None
     inner: bool = False
     loose: bool = False
+    whole: bool = False
+    cut: int = 0
+    code: Hashable = None
 
     def frames(self) -> Iterator[Site]:
         """This call and those around it, from the inside out."""
@@ -115,10 +128,11 @@ def _closed(site: Site) -> bool:
 
 def _forget(site: Site, tensor: type[torch.Tensor]) -> None:
     """Let go of what a call around an attending one read and made, so that memory is used again."""
-    site.children[:] = [replace(child, input=None, output=None) for child in site.children]
-    for name, value in site.given.items():
-        if isinstance(value, tensor) and value.numel() > _LARGE:
-            site.given[name] = None
+    site.children = [Child(child.path, child.module, None, None) for child in site.children]
+    site.given = {
+        name: None if isinstance(value, tensor) and value.numel() > _LARGE else value
+        for name, value in site.given.items()
+    }
 
 
 class AttentionTap:
@@ -140,13 +154,27 @@ class AttentionTap:
         self._undo: list[Callable[[], None]] = []
         self._globals: dict[Any, tuple[Slot, ...]] = {}
         self._scopes: dict[int, dict[str, Any]] = {}
+        self._plain: dict[type, Any] = {}
         self._read: dict[Any, Parameters] = {}
+        self._joined: Paths | None = None
         self._thread = get_ident()
+        self._thinner = Thinner()
+
+    def join(self, paths: Paths) -> None:
+        """A trace of the same forward reports the calls of modules that have no hooks."""
+        self._joined = paths
 
     def __enter__(self) -> AttentionTap:
         try:
-            for path, module in self.model.named_modules():
-                self._watch(path, module)
+            if self._joined is None:
+                for path, module in self.model.named_modules():
+                    self._watch(path, module)
+                    self._listen(path, module)
+            else:
+                for module, names in self._joined.items():
+                    self._watch(names[0], module)
+                    if module._forward_hooks or module._forward_pre_hooks:
+                        self._listen(names[0], module)
             self._record_attention()
         except BaseException:
             self._restore()
@@ -160,20 +188,27 @@ class AttentionTap:
         while self._undo:
             self._undo.pop()()
         self._stack.clear()
+        self._joined = None
 
     def _watch(self, path: str, module: torch.nn.Module) -> None:
         # Slots first: what listens is no attribute that the host's forward calls.
-        plain = plain_forward(module)
+        plain = self._plain_of(module)
         scope = getattr(plain, "__globals__", {})
-        self._scopes[id(scope)] = scope
         if plain not in self._globals:
-            every = tuple(filter(_wanted, slots_of(module)))
-            self._globals[plain] = tuple(slot for slot in every if slot.place != ATTRIBUTE)
-        held = filter(_wanted, slots_of(module, attributes_only=True))
-        for slot in (*held, *self._globals[plain]):
+            self._scopes[id(scope)] = scope
+            self._globals[plain] = tuple(filter(_wanted, global_slots(plain)))
+        for slot in (*filter(_wanted, attribute_slots(module)), *self._globals[plain]):
             self.offered.setdefault(path, []).append(slot)
             self._wrap(module.__dict__ if slot.place == ATTRIBUTE else scope, slot)
-        self._listen(path, module)
+
+    def _plain_of(self, module: torch.nn.Module) -> Any:
+        """The function that a call of the module runs, found once for a class."""
+        if "forward" in module.__dict__:
+            return plain_forward(module)
+        kind = type(module)
+        if kind not in self._plain:
+            self._plain[kind] = plain_forward(module)
+        return self._plain[kind]
 
     def _record_attention(self) -> None:
         """Wrap torch's function where it lives, and where a file of the host has it by name.
@@ -191,7 +226,8 @@ class AttentionTap:
                 call = AttentionCall.of(args, named)
                 q, k, v = (Seen.of(t) for t in (call.query, call.key, call.value))
                 site = self._stack[-1]
-                site.attended.append(Attended(call, q, k, v, out, len(site.children)))
+                made = Attended(call, q, k, v, out, len(site.children))
+                site.attended = (*site.attended, made)
             return out
 
         for scope in (vars(f), *self._scopes.values()):
@@ -204,27 +240,20 @@ class AttentionTap:
 
     def _listen(self, path: str, module: torch.nn.Module) -> None:
         """Wrap the module's forward: what its hooks do happens outside of it."""
-        held, plain = module.__dict__, module.forward
-        own = held.get("forward")
+        plain = module.forward
 
         def forward(*args: Any, **named: Any) -> Any:
             if self._thread != get_ident():
                 return plain(*args, **named)
-            depth = len(self._stack)
-            around = self._stack[-1] if self._stack else None
-            self._stack.append(Site(path, module, around=around))
+            depth = self.begin(path, module)
             try:
                 out = plain(*args, **named)
-                self._leave(plain, args, named, out)
+                self.end(plain, args, named, out)
             finally:
-                del self._stack[depth:]
+                self.drop(depth)
             return out
 
-        forward.__dict__["__wrapped__"] = plain  # its signature is still the host's
-        held["forward"] = forward
-        back = functools.partial(held.pop, "forward", None)
-        again = functools.partial(held.__setitem__, "forward", own)
-        self._undo.append(back if own is None else again)
+        self._undo.append(listen(module, forward))
 
     def _wrap(self, holder: dict[str, Any], slot: Slot) -> None:
         original = holder[slot.name]
@@ -241,36 +270,68 @@ class AttentionTap:
             out = original(*args, **named)
             if self._stack and self._thread == get_ident():
                 written = tuple(name for name, seen in before.items() if not seen.intact())
-                self._stack[-1].slots.append(SlotCall(slot, given, written, views, out))
+                site = self._stack[-1]
+                site.slots = (*site.slots, SlotCall(slot, given, written, views, out))
             return out
 
         wrapped.__dict__["flashrt_slot"] = slot
+        mark(wrapped, original)
         self._put(holder, slot.name, wrapped)
 
     def _parameters(self, plain: Any) -> Parameters:
         """Those of a forward, read once for all modules of one class."""
-        function = getattr(inspect.unwrap(plain), "__func__", plain)
-        if function not in self._read:
-            self._read[function] = Parameters(plain)
-        return self._read[function]
+        function = getattr(plain, "__func__", plain)
+        key = function, function is plain  # a bound one has no parameter for the module
+        if key not in self._read:
+            self._read[key] = Parameters(plain)
+        return self._read[key]
 
-    def _leave(self, plain: Any, args: Any, named: dict[str, Any], out: Any) -> None:
+    def begin(self, path: str, module: torch.nn.Module) -> int:
+        """A call of a module begins. Returns how many are open around it."""
+        stack = self._stack
+        depth = len(stack)
+        stack.append(Site(path, module, stack[-1] if stack else None))
+        return depth
+
+    def drop(self, depth: int) -> None:
+        """Only ``depth`` calls are open still: the others have raised."""
+        del self._stack[depth:]
+
+    def end(self, plain: Any, args: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
+        """The call that began last has returned; ``plain`` is the forward that it ran."""
         site = self._stack.pop()
-        own = bool(site.attended or site.slots)
-        if own or site.inner:
-            site.given = self._parameters(plain).bind(args, named)
-        if own:
+        if site.attended or site.slots or site.inner:
+            self._keep(site, self._parameters(plain).bind(args, named), out)
+        around = site.around
+        if around is None:
+            return
+        kind = self._tensor
+        first = args[0] if args else None
+        if not isinstance(first, kind):
+            first = next((v for v in (*args, *named.values()) if isinstance(v, kind)), None)
+        read = Seen.of(first) if first is not None else None
+        made = Seen.of(out) if isinstance(out, kind) else None
+        around.children.append(Child(site.path, site.module, read, made))
+
+    def _keep(self, site: Site, given: dict[str, Any], out: Any) -> None:
+        """A call that attended or ran a slot, or one around such a call, has returned."""
+        site.given = given
+        if site.attended or site.slots:
             site.output, site.loose = out, site.loose or not _closed(site)
+            self._thinner.site(site)
+            site.whole |= not site.cut
             self.sites.append(site)
-        elif site.inner and not site.loose:
+        elif not site.loose:
             _forget(site, self._tensor)
-        if self._stack:
-            self._stack[-1].loose |= (own or site.inner) and site.loose
-            self._stack[-1].inner |= own or site.inner
-            kind = self._tensor
-            first = args[0] if args else None
-            if not isinstance(first, kind):
-                first = next((v for v in (*args, *named.values()) if isinstance(v, kind)), None)
-            read = Seen.of(first) if first is not None else None
-            made = Seen.of(out) if isinstance(out, kind) else None
-            self._stack[-1].children.append(Child(site.path, site.module, read, made))
+        if site.around is not None:
+            _within(site, site.around)
+        if not (site.attended or site.slots or site.whole):
+            self._thinner.around(site)
+
+
+def _within(site: Site, around: Site) -> None:
+    """Tell the call around what a call that attended, or lies around one that did, was."""
+    around.loose |= site.loose
+    around.inner = True
+    around.whole |= site.whole or (around.cut not in (0, site.cut))
+    around.cut = site.cut

@@ -68,15 +68,22 @@ def _packed(site: Site) -> tuple[Child, torch.Tensor] | None:
     """The child whose output holds q, k and v side by side, and that output [M, 3, H, D]."""
     import torch
 
-    v, q = _joined(site, "value"), _joined(site, "query")
+    shapes = [(a.call.query.shape, a.call.value.shape) for a in site.attended]
+    if any(len(q) != 4 or len(v) != 4 for q, v in shapes):
+        return None
+    (queries, values), tokens = shapes[0], sum(value[2] for _, value in shapes)
+    count, width = queries[1] + 2 * values[1], values[3]
+    wide = [
+        (child, child.output.tensor)
+        for child in site.children
+        if child.output is not None and child.output.tensor.shape[-1] % width == 0
+        if child.output.tensor.numel() == tokens * count * width
+    ]
+    v, q = (_joined(site, "value"), _joined(site, "query")) if wide else (None, None)
     if v is None or q is None or any(not a.intact() for a in site.attended):
         return None
-    for child in site.children:
-        out = child.output.tensor if child.output is not None else None
-        if out is None or out.shape[-1] % v.shape[2]:
-            continue
-        rows = out.reshape(-1, out.shape[-1] // v.shape[2], v.shape[2])
-        count = q.shape[1] + 2 * v.shape[1]
+    for child, out in wide:
+        rows = out.reshape(-1, out.shape[-1] // width, width)
         if rows.shape[:2] != (v.shape[0], count):
             continue
         if torch.equal(rows[:, -v.shape[1] :], v):

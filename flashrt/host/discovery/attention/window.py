@@ -12,6 +12,9 @@ from flashrt.host.discovery.attention.tap import Site
 from flashrt_runtime.contract import Seam
 from flashrt_runtime.reason import Because, Reason
 
+# What says of a window, by the id of the namespace that holds it, which is kept alive.
+Known = dict[int, tuple[Mapping[str, Any], dict[str, Any]]]
+
 _NAMES = re.compile(r"(^|_)(window(_size|_length)?|(attention|attn)_chunk_size)$")
 
 
@@ -23,20 +26,22 @@ class Window:
     size: int
 
 
-def declared(site: Site) -> Window | None:
+def declared(site: Site, known: Known | None = None) -> Window | None:
     """The window of one attending call's module, of a call around it, or of their config.
 
     What a module says of itself, ``None`` included, comes before what a config says of all.
+    ``known`` keeps what was read of the modules and configs of one host.
     """
+    known = {} if known is None else known
     for frame in site.frames():
-        said = dict(_named(vars(frame.module)))
+        said = _said(vars(frame.module), known)
         if said:
             return _largest(said)
     for frame in site.frames():
         config = getattr(frame.module, "config", None)
         held = config if isinstance(config, Mapping) else getattr(config, "__dict__", None)
         if held:
-            return _of_config(held, site)
+            return _of_config(held, site, known)
     return None
 
 
@@ -51,8 +56,14 @@ def _named(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _of_config(held: Mapping[str, Any], site: Site) -> Window | None:
-    found = _largest(dict(_named(held)))
+def _said(held: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    if id(held) not in known:
+        known[id(held)] = held, dict(_named(held))
+    return known[id(held)][1]
+
+
+def _of_config(held: Mapping[str, Any], site: Site, known: Known) -> Window | None:
+    found = _largest(_said(held, known))
     if found is None or held.get("use_sliding_window") is False:
         return None
     most = held.get("max_position_embeddings")
@@ -70,8 +81,9 @@ def unseen(sites: Sequence[Site], seams: Sequence[Seam]) -> tuple[Because, ...]:
     """Notes on seams of causal attention whose window no call of the frame was long enough for."""
     causal = {s.members["self"]: s.id for s in seams if s.variant.get("mask") == "causal"}
     notes: dict[str, Because] = {}
+    known: Known = {}
     for site in sites:
-        window = declared(site) if site.attended and site.path in causal else None
+        window = declared(site, known) if site.attended and site.path in causal else None
         if window is not None:
             what = f"a window of {window.size} tokens ({window.name}) did not show in this frame"
             seam = causal[site.path]
