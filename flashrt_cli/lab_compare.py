@@ -52,7 +52,7 @@ def _tables(found: Comparison) -> list[Table]:
     rows = [
         (
             one.request_id, _ended(one.first), _ended(one.second),
-            *map(us, one.latency_us), "identical" if one.identical else "differs",
+            *map(us, one.latency_us), _output(one),
         )
         for one in found.answers
     ]  # fmt: skip
@@ -62,6 +62,14 @@ def _tables(found: Comparison) -> list[Table]:
         Table(("what", "how"), bound, "Another binding"),
     ]
     return [*(t for t in tables if t.rows), Table(columns, rows)]
+
+
+def _output(answer: Answer) -> str:
+    """Whether both published the same; what was refused in both published nothing to compare."""
+    if not answer.identical:
+        return "differs"
+    said = [one.published_tokens for one in (answer.first, answer.second) if one is not None]
+    return "identical" if any(said) else "none in both"
 
 
 def _ended(outcome: RunOutcome | None) -> str:

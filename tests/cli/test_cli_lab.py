@@ -1,6 +1,7 @@
 """``flashrt lab`` and ``flashrt ledger --execution``, on the committed model."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -225,3 +226,16 @@ def test_an_absent_store_is_told(tmp_path, monkeypatch, capsys):
     assert run(["lab", "verify", "--store", "nowhere"]) == 2
     assert "there is no store of the lab here" in capsys.readouterr().err
     assert result(capsys, "lab", "verify")["records"] == []
+
+
+def test_what_both_refused_is_not_called_identical(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for arm in ("ceilings", "no_ceiling"):
+        assert run(["lab", "run", "refusals", "--arm", arm]) == 0
+        names.append(re.search(r"\w{64}(?=\.json)", capsys.readouterr().out)[0])
+    assert run(["lab", "compare", *names]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    said = {row[0]: " ".join(row[-3:]) for row in rows if row and row[0] in ("fits", "long_prompt")}
+    assert said["fits"].endswith("identical")
+    assert said["long_prompt"] == "none in both"
