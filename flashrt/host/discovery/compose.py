@@ -187,9 +187,19 @@ def _check(model: torch.nn.Module, paths: Paths) -> None:
             subject="host",
             do="remove them",
         )
+    scripted = next(
+        (names[0] for m, names in paths.items() if isinstance(m, torch.jit.ScriptModule)), None
+    )
+    if scripted is not None:
+        raise Refusal(
+            Reason.HOST,
+            "it is a TorchScript module, which shows nothing of what it does",
+            subject=scripted or "host",
+            do="give the module that was scripted or traced",
+        )
     for held in ("_parameters", "_buffers"):
         for module, names in paths.items():
-            for key, tensor in vars(module)[held].items():
+            for key, tensor in getattr(module, held).items():
                 if tensor is not None and tensor.is_meta:
                     raise Refusal(
                         Reason.HOST,

@@ -1,4 +1,4 @@
-"""Functions that stand in for a host's own while one forward of it is observed."""
+"""A forward that stands in for a module's own while one forward of the host is observed."""
 
 from __future__ import annotations
 
@@ -13,30 +13,21 @@ if TYPE_CHECKING:
 _INSTEAD = "flashrt_instead"
 
 
-def mark(function: Any, instead: Any) -> None:
-    """Say of a function of ours what it stands in for; ``None`` for what only a class has."""
-    function.__dict__[_INSTEAD] = instead
-
-
-def listen(module: torch.nn.Module, forward: Any) -> Callable[[], None]:
+def listen(module: torch.nn.Module, forward: Any) -> Callable[[], object]:
     """Put ``forward``, a function, before the module's own; returns what takes it back."""
     held = module.__dict__
     own = held.get("forward")
-    mark(forward, own)
-    forward.__dict__["__wrapped__"] = module.forward  # its signature is still the host's
+    # its signature is still the host's
+    forward.__dict__.update({"__wrapped__": module.forward, _INSTEAD: own})
     held["forward"] = forward
     if own is None:
-        return partial(held.__delitem__, "forward")
+        return partial(held.pop, "forward", None)  # a host may have taken it away itself
     return partial(held.__setitem__, "forward", own)
 
 
-def unlistened(value: Any) -> Any:
-    """What a module holds there itself, whoever listens."""
-    while type(value) is FunctionType and _INSTEAD in value.__dict__:
-        value = value.__dict__[_INSTEAD]
-    return value
-
-
 def own_forward(module: torch.nn.Module) -> Any:
-    """The forward that the module itself holds; ``None`` where it is its class's."""
-    return unlistened(module.__dict__.get("forward"))
+    """The forward that the module itself holds, whoever listens; ``None`` for its class's."""
+    forward = module.__dict__.get("forward")
+    while type(forward) is FunctionType and _INSTEAD in forward.__dict__:
+        forward = forward.__dict__[_INSTEAD]
+    return forward

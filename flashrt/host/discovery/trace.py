@@ -237,18 +237,18 @@ class _Recorder:
                 self._bare.append((out, after))
                 del self._bare[call.bare : -_BARE]  # no more are kept alive
         elif kind is not _Kind.LIGHT:
-            self._compared(call, after, after or returned.get("0"))
+            self._compared(call, after or returned.get("0"))
         path, order, first, plain, given, *_ = call
         done = Call(path, order, len(self.seen.sequence), first, after, plain, given, returned)
         self.seen.calls.setdefault(path, []).append(done)
 
-    def _compared(self, call: _Open, alone: Observed | None, first: Observed | None) -> None:
-        """A module returned ``alone``, or ``first`` of several: what may be compared is summed up.
+    def _compared(self, call: _Open, first: Observed | None) -> None:
+        """A module returned ``first``, alone or in a tuple: what may be compared is summed up.
 
         That is what projections made in it, and what it read where something else came of it.
         """
         for tensor, seen in self._bare[call.bare :]:
-            if alone is not None and seen.shape == alone.shape and not seen.same(alone):
+            if first is not None and seen.shape == first.shape and not seen.same(first):
                 self._sample.sum(tensor, seen)
         del self._bare[call.bare :]
         if call.late is not None and call.input and first and first.shape != call.input.shape:
@@ -285,7 +285,7 @@ def _tensors(values: Iterable[tuple[object, object]]) -> Iterator[tuple[str, tor
                     yield f"{name}.{i}", inner
 
 
-def _hook(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Callable[[], None]:
+def _hook(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Callable[[], object]:
     began = [0]
     kind = _Kind.TREE if module._modules else _Kind.LEAF
 
@@ -312,7 +312,7 @@ def _hook(module: torch.nn.Module, names: Sequence[str], to: _Recorder) -> Calla
 
 def _listen(
     module: torch.nn.Module, names: Sequence[str], to: _Recorder, tap: Tap | None
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Report one module's calls; returns what takes it back.
 
     A module without hooks gets its forward wrapped, which costs a fifth of what two hooks do. One

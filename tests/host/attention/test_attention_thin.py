@@ -1,4 +1,4 @@
-"""Of calls alike one that is kept whole, a few positions are kept, and they say the same."""
+"""Of a call of which all was told while it ran, a few positions are kept, and they say the same."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ def cuts(
     return [site.cut for site in tap.sites], seams, tap
 
 
-def test_all_but_the_first_are_cut_and_say_the_same(plain: Any, tables: Any, looked: Any) -> None:
-    model = Layers(*[plain(norm=lambda _: nn.RMSNorm(8, eps=1e-6)) for _ in range(3)])
+def test_calls_are_cut_and_say_the_same(plain: Any, tables: Any, looked: Any) -> None:
+    model = Layers(*[plain() for _ in range(3)])
     cut, seams, tap = cuts(looked, model, tables)
-    assert cut == [0, POSITIONS, POSITIONS]
-    assert {len([s for s in seams if s.id.startswith(f"inner.{i}.")]) for i in range(3)} == {2}
-    assert {s.structure for s in seams} == {"attention_core@1", "qk_norm_rope@1"}
-    for site, read in zip(tap.sites[1:], model.read[1:], strict=True):
+    assert cut == [POSITIONS] * 3
+    assert {s.id for s in seams} == {f"inner.{i}.attention_core" for i in range(3)}
+    for site, read in zip(tap.sites, model.read, strict=True):
         call = site.attended[0].call
         assert {call.query.shape[2], call.key.shape[2], call.value.shape[2]} == {len(KEPT)}
         assert site.given["tables"][0].shape == (1, len(KEPT), 8)
@@ -51,6 +50,14 @@ def test_all_but_the_first_are_cut_and_say_the_same(plain: Any, tables: Any, loo
         for child in site.children:
             made = child.module(child.input.tensor)
             torch.testing.assert_close(made, child.output.tensor)
+
+
+@pytest.mark.parametrize("norm", [lambda _: nn.RMSNorm(8, eps=1e-6), lambda _: nn.GELU()])
+def test_a_call_with_more_than_projections_in_it_is_kept_whole(
+    norm: Any, plain: Any, tables: Any, looked: Any
+) -> None:
+    cut, _, _ = cuts(looked, Layers(plain(norm=norm), plain(norm=norm)), tables)
+    assert cut == [0, 0]
 
 
 def test_what_all_are_given_is_cut_once(plain: Any, tables: Any, looked: Any) -> None:
@@ -65,9 +72,11 @@ def test_a_short_call_is_kept_whole(positions: int, plain: Any, tables: Any, loo
     assert cut == [0, 0]
 
 
-def test_a_call_of_another_kind_is_kept_whole(plain: Any, tables: Any, looked: Any) -> None:
+def test_a_call_that_is_not_rotated_by_halves_is_kept_whole(
+    plain: Any, tables: Any, looked: Any
+) -> None:
     cut, _, _ = cuts(looked, Layers(plain(), plain("neighbours"), plain(keys=1)), tables)
-    assert cut == [0, 0, 0]
+    assert cut == [POSITIONS, 0, POSITIONS]
 
 
 def test_a_call_with_a_mask_is_kept_whole(plain: Any, tables: Any, looked: Any) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashrt.host.discovery.attention.heads import as_is, spread
-from flashrt.host.discovery.attention.reach import moves, reaches
-from flashrt.host.discovery.attention.rotation import memory, neighbours, pairs, turned, visible
+from flashrt.host.discovery.attention.reach import reaches
+from flashrt.host.discovery.attention.rotation import neighbours, pairs, turned, visible
 from flashrt.host.discovery.attention.tap import Attended, Child, Site
 from flashrt_runtime.reason import Because, Reason
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 _ARGUMENTS = (("q", "query"), ("k", "key"))
+_UNTOLD = "no two tables that it was given turn its q and k into those that it attends with"
 
 Modules = Mapping[str, "torch.nn.Module"]
 
@@ -48,15 +49,14 @@ def flow(
     made = {role: c.output.tensor for role, c in calls.items() if c is not None and c.output}
     if len(made) != len(members):
         return _no("its q, k, v and o are not each called once around its attention")
-    value = made["v"]
-    if not (reaches(attended, "value", value) or as_is(value, attended.call.value)):
+    if not _arrives(made["v"], site):
         return _no("the values that it attends with are not those that v put out")
-    if not _left(calls["o"], attended):
+    if not _left(calls["o"], site):
         return _no("o does not read what was attended as it is")
     through = {role: _normed(site, layer, calls[role], norms) for role in ("q", "k")}
     found = {role: norm for role, norm in through.items() if norm is not None}
     sources = {role: _source(found.get(role), made[role]) for role in ("q", "k")}
-    return _turned(layer, attended, sources, {r: norm.module for r, norm in found.items()})
+    return _turned(site, layer, sources, {r: norm.module for r, norm in found.items()})
 
 
 def _no(what: str) -> Because:
@@ -67,17 +67,23 @@ def _source(norm: Child | None, made: torch.Tensor) -> torch.Tensor:
     return norm.output.tensor if norm is not None and norm.output is not None else made
 
 
+def _told(layer: Site, attended: Attended, sources: Mapping[str, torch.Tensor]) -> Flow | Because:
+    """What is known of a call of which too little is kept to say more."""
+    positions, width = attended.call.query.shape[2], attended.call.query.shape[3]
+    for tables in pairs(layer.given, positions, width):
+        if all(reaches(attended, a, sources[r], tables) for r, a in _ARGUMENTS):
+            return Flow(width, tables.width)
+    return _no(_UNTOLD)
+
+
 def _turned(
-    layer: Site, attended: Attended, sources: Mapping[str, torch.Tensor], norms: Modules
+    site: Site, layer: Site, sources: Mapping[str, torch.Tensor], norms: Modules
 ) -> Flow | Because:
-    call = attended.call
+    attended, call = site.attended[0], site.attended[0].call
+    if site.cut:  # all of it was looked at while it ran
+        return _told(layer, attended, sources)
     positions, width = call.query.shape[2], call.query.shape[3]
     every = list(pairs(layer.given, positions, width))
-    for tables in every:
-        if all(reaches(attended, a, sources[r], tables) for r, a in _ARGUMENTS):
-            if moves(attended, "query", sources["q"], tables):
-                return Flow(width, tables.width, norms)
-            break
     both = {role: spread(sources[role], getattr(call, name)) for role, name in _ARGUMENTS}
     for role, ways in both.items():
         if not ways:
@@ -92,22 +98,29 @@ def _turned(
     queries = [(_repeated(*way), way[1]) for way in both["q"]]
     if any(neighbours(a, b) and not bool((a == b).all()) for a, b in queries):
         return _no("the rotation of its q pairs neighbouring elements, not halves")
-    return _no("no two tables that it was given turn its q and k into those that it attends with")
+    return _no(_UNTOLD)
 
 
 def _repeated(own: torch.Tensor, _to: torch.Tensor, times: int) -> torch.Tensor:
     return own.repeat_interleave(times, dim=2) if times > 1 else own
 
 
-def _left(out: Child | None, attended: Attended) -> bool:
+def _arrives(value: torch.Tensor, site: Site) -> bool:
+    attended = site.attended[0]
+    if site.cut:
+        return reaches(attended, "value", value)
+    return as_is(value, attended.call.value)
+
+
+def _left(out: Child | None, site: Site) -> bool:
     import torch
 
+    attended = site.attended[0]
     read = out.input if out is not None else None
     if read is None or not read.intact() or read.tensor.numel() != attended.output.numel():
         return False
     want = attended.output.transpose(1, 2).flatten(2)
-    got = read.tensor.reshape(want.shape)
-    return memory(got) == memory(want) or torch.equal(got, want)
+    return torch.equal(read.tensor.reshape(want.shape), want)
 
 
 def _called(site: Site, layer: Site, module: torch.nn.Module) -> Child | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.attention.tap import Attended, Child, Site
-
 if TYPE_CHECKING:
     import torch
+
+    from flashrt.host.discovery.attention.tap import Attended, Child, Site
 
 
 def layouts(tensor: torch.Tensor, heads: int, size: int) -> list[torch.Tensor]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flashrt.host.discovery.attention.tap import Child
-
 if TYPE_CHECKING:
     import torch
+
+    from flashrt.host.discovery.attention.tap import Child
 
 _EPS = (1e-5, 1e-6, 2.0**-23, 1e-8, 1e-12, 0.0)
 _MOST_EPS = 0.1

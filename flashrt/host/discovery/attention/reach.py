@@ -1,7 +1,8 @@
-"""What reaches the arguments of attention calls, looked at for all calls of a forward together.
+"""What reaches the arguments of attention calls: outputs of modules as they are, or rotated.
 
-Of each call a few positions are compared, to the bit, and of calls that are alike one is looked at
-whole. What is not told here (another dtype, a rotation of another kind) is not refused by it.
+One call is looked at whole while its tensors are there (:func:`proven`); all calls of a forward
+together at a few positions (:func:`look`), which tells which module is which and no more. What is
+not told here (another dtype, a rotation of another kind) is not refused by it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from flashrt.host.discovery.attention.alike import alike
 from flashrt.host.discovery.attention.heads import as_is, spread
 from flashrt.host.discovery.attention.rotation import (
     Tables,
@@ -18,15 +18,18 @@ from flashrt.host.discovery.attention.rotation import (
     pairs,
     turned,
     usual,
-    visible_each,
+    visible,
 )
-from flashrt.host.discovery.attention.tap import Attended, Site
-from flashrt.host.discovery.attention.thin import some_of
 
 if TYPE_CHECKING:
     import torch
 
+    from flashrt.host.discovery.attention.tap import Attended, Site
+    from flashrt_runtime.adapters.plan import Argument
+
 ROLES = ("query", "key", "value")
+_ALL = 32  # of a call of so few positions, all are compared
+_POSITIONS = 8  # of another, spread evenly, the first and the last among them
 _MOST = 1 << 24  # values that are compared in all
 
 
@@ -34,8 +37,7 @@ class Said(NamedTuple):
     """A key of ``Attended.turned``: what holds of the argument ``role`` and a ``source``.
 
     The query and the key are what the source holds turned by the ``tables`` (their memory), the
-    value is it as it is: ``seen`` at a few positions; ``whole`` where it, or a call alike, was
-    looked at whole. ``moves``: the tables were seen to turn something of it.
+    value is it as it is: ``seen`` at a few positions; ``whole`` where all was looked at.
     """
 
     what: str
@@ -44,14 +46,15 @@ class Said(NamedTuple):
     tables: Hashable
 
 
+def some_of(count: int) -> list[int]:
+    """The positions, of ``count``, that are compared where a few are enough."""
+    few = count if count <= _ALL else _POSITIONS
+    return [i * (count - 1) // max(1, few - 1) for i in range(few)]
+
+
 def reaches(attended: Attended, role: str, source: torch.Tensor, by: Tables | None = None) -> bool:
     """Whether it was told, of all of it, that a source became the argument ``role`` of the call."""
     return attended.turned.get(Said("whole", role, id(source), _memory(by)), False)
-
-
-def moves(attended: Attended, role: str, source: torch.Tensor, by: Tables) -> bool:
-    """Whether the tables were seen to turn something of an argument that a source reaches."""
-    return attended.turned.get(Said("moves", role, id(source), _memory(by)), False)
 
 
 def sources(attended: Attended, role: str) -> set[int]:
@@ -87,11 +90,6 @@ class _Asked(NamedTuple):
         x = self.source
         return self.role, self.at, x.shape, self.to.shape, x.dtype, x.device, self.memory
 
-    @property
-    def question(self) -> Hashable:
-        """What is asked, whoever is asked."""
-        return self.role, self.at, self.source.dtype, self.tables and self.tables.at
-
     def say(self, what: str) -> None:
         """Write down that it is so."""
         self.attended.turned[Said(what, self.role, id(self.source), self.memory)] = True
@@ -101,25 +99,57 @@ def look(sites: Sequence[Site]) -> None:
     """Fill in ``turned`` of the attention calls of these sites with what reaches them."""
     kinds: dict[Hashable, list[_Asked]] = {}
     for site in sites:
-        for attended in site.attended:
+        for attended in () if site.cut else site.attended:
             if attended.call.objection() is None and attended.intact():
                 for one in _asked(site, attended):
                     kinds.setdefault(one.kind, []).append(one)
-    codes: dict[Hashable, int] = {}
-    calls: dict[Hashable, int] = {}
-    classes: dict[Hashable, list[_Asked]] = {}
-    for one in _told(kinds):
-        key = id(one.site), one.depth
-        if key not in calls:
-            code = one.site.code if one.depth == 1 else None
-            code = alike(one.site, one.depth) if code is None else code
-            calls[key] = codes.setdefault(code, len(codes))
-        classes.setdefault((calls[key], one.child, one.question), []).append(one)
-    for same in classes.values():
-        # the first is the one of which all was kept
-        if len(same) > 1 and _whole(same[0]):
-            for one in same:
-                one.say("whole")
+    _tell(kinds)
+
+
+class Proof(NamedTuple):
+    """Where in a site's ``children`` the source of an argument is, and which tables turn it.
+
+    ``at`` is where the tables stand in what the site was given, ``None`` for the value.
+    """
+
+    role: str
+    child: int
+    at: tuple[Argument, Argument] | None
+
+
+def proven(site: Site) -> list[Proof]:
+    """What q, k and v of the one call of a site are, looked at whole; empty where it is not so.
+
+    Each is what one child put out, in one shape or another; two tables turn q and k, visibly.
+    """
+    attended = site.attended[0]
+    whole = [one for one in _asked(site, attended) if one.depth == 1 and _whole(one)]
+    places = {(one.role, one.source.data_ptr()) for one in whole}
+    turns = {one.memory for one in whole if one.tables is not None}
+    if {role for role, _ in places} != set(ROLES) or len(places) != len(ROLES) or len(turns) != 1:
+        return []
+    query = next(one for one in whole if one.role == "query")
+    ways = spread(query.source, query.to)
+    if not all(visible(own[:, :, :1], to[:, :, :1]) for own, to, _ in ways):
+        return []
+    outputs = [id(child.output.tensor) if child.output else 0 for child in site.children]
+    return [
+        Proof(one.role, outputs.index(id(one.source)), one.tables.at if one.tables else None)
+        for one in whole
+    ]
+
+
+def write_down(proofs: Sequence[Proof], site: Site) -> None:
+    """Say of a site, as its tensors are now, what was proven of what they were."""
+    attended = site.attended[0]
+    count, width = attended.call.query.shape[2:]
+    tables = {by.at: _memory(by) for by in pairs(site.given, count, width)}
+    for proof in proofs:
+        source = site.children[proof.child].output
+        assert source is not None
+        by = tables[proof.at] if proof.at else None
+        for what in ("seen", "whole"):
+            attended.turned[Said(what, proof.role, id(source.tensor), by)] = True
 
 
 def _asked(site: Site, attended: Attended) -> Iterator[_Asked]:
@@ -197,8 +227,8 @@ class _Few:
         return self._known[key]
 
 
-def _told(kinds: Mapping[Hashable, Sequence[_Asked]]) -> Iterator[_Asked]:
-    """Those that are so at a few positions. Each is written down.
+def _tell(kinds: Mapping[Hashable, Sequence[_Asked]]) -> None:
+    """Write down those that are so at a few positions.
 
     What torch cannot compare is left out, and what is more than can be held at once.
     """
@@ -220,16 +250,13 @@ def _told(kinds: Mapping[Hashable, Sequence[_Asked]]) -> Iterator[_Asked]:
     for parts in answers.values():
         every = [one for _, some in parts for one in some]
         both = torch.cat([flags for flags, _ in parts]).tolist()
-        for one, (holds, moved) in zip(every, both, strict=True):
-            if holds and moved:
-                one.say("moves")
+        for one, holds in zip(every, both, strict=True):
             if holds:
                 one.say("seen")
-                yield one
 
 
 def _compared(same: Sequence[_Asked], few: _Few) -> torch.Tensor:
-    """Whether each holds at a few positions, and whether it moved: bool [questions, 2]."""
+    """Whether each holds at a few positions: bool [questions]."""
     import torch
 
     first, count = same[0], len(same)
@@ -242,14 +269,10 @@ def _compared(same: Sequence[_Asked], few: _Few) -> torch.Tensor:
         own = own.transpose(1, 2)
     each = after.unflatten(2, (own.shape[2], -1))
     if first.tables is None:
-        holds = (own.unsqueeze(3) == each).reshape(count, -1).all(1)
-        return torch.stack((holds, torch.zeros_like(holds)), dim=1)
+        return (own.unsqueeze(3) == each).reshape(count, -1).all(1)
     want = usual(own, _some(first.tables, few, count))
     holds = (want.unsqueeze(3) == each).reshape(count, -1).all(1)
-    holds = holds & after[:, -1].reshape(count, -1).any(1)
-    # where the last position is seen to move, the tables turn something
-    moved = visible_each(own[:, -1].reshape(count, -1), each[:, -1, :, 0].reshape(count, -1))
-    return torch.stack((holds, moved), dim=1)
+    return holds & after[:, -1].reshape(count, -1).any(1)
 
 
 def _some(tables: Tables, few: _Few, count: int) -> Tables:

@@ -199,14 +199,6 @@ def visible(before: torch.Tensor, after: torch.Tensor) -> bool:
     return not agree(after.double(), before.double(), after.dtype, bound)
 
 
-def visible_each(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """The same for each row [N, values] of what was turned, as bool [N]."""
-    wide = before.double()
-    bound = wide.abs().mean(dim=1, keepdim=True)
-    most = min(32 * _rounding(after.dtype), 0.05) * (wide.abs() + bound)
-    return ((after.double() - wide).abs() > most).any(1)
-
-
 def _rounding(dtype: torch.dtype) -> float:
     import torch
 

@@ -150,7 +150,7 @@ def _child(site: Site, child: Child, attended: Attended) -> Because | None:
     source, known = child.output.tensor, attended.turned
     every = list(pairs(site.given, positions, size))
     halves, ways = any(reaches(attended, "query", source, tables) for tables in every), []
-    if not halves:
+    if not halves and not site.cut:
         query = made(attended, "query")
         ways = [(x, query) for x in layouts(source, heads, size) if x.shape == query.shape]
         halves = any(turned(known, *way, tables) for way in ways for tables in every)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashrt.host.discovery.attention.seen import Seen
 from flashrt.host.discovery.attention.thin import Thinner
-from flashrt.host.discovery.listener import listen, mark
+from flashrt.host.discovery.listener import listen
 from flashrt.host.discovery.projection import held
 from flashrt_runtime.adapters.call import AttentionCall
 from flashrt_runtime.adapters.plan import Parameters, Plan
@@ -44,7 +44,7 @@ class Attended:
     """A call of scaled_dot_product_attention: its tensors as they were, and what came out.
 
     ``after`` is how many modules the site had called before; ``turned`` is what was told of it by
-    ``rotation.turned`` and ``reach.look``.
+    ``rotation.turned`` and in ``reach``.
     """
 
     call: AttentionCall
@@ -83,7 +83,7 @@ class Site:
     ran a slot. The calls around an attending one have ``given`` and ``children`` too; the tensors
     of those only where it is ``loose``: where what attends inside does not hold all projections.
     ``cut`` is how many positions its tensors had before all but a few were cut; of a call around,
-    those of the calls inside, where none was kept ``whole``. ``code``: see :func:`alike`.
+    those of the calls inside, where none was kept ``whole``.
     """
 
     path: str
@@ -98,7 +98,6 @@ class Site:
     loose: bool = False
     whole: bool = False
     cut: int = 0
-    code: Hashable = None
 
     def frames(self) -> Iterator[Site]:
         """This call and those around it, from the inside out."""
@@ -151,7 +150,7 @@ class AttentionTap:
         self.offered: dict[str, list[Slot]] = {}
         self.plans: dict[str, Plan] = {}
         self._stack: list[Site] = []
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._globals: dict[Any, tuple[Slot, ...]] = {}
         self._scopes: dict[int, dict[str, Any]] = {}
         self._plain: dict[type, Any] = {}
@@ -275,7 +274,6 @@ class AttentionTap:
             return out
 
         wrapped.__dict__["flashrt_slot"] = slot
-        mark(wrapped, original)
         self._put(holder, slot.name, wrapped)
 
     def _parameters(self, plain: Any) -> Parameters:

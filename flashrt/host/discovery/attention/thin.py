@@ -1,75 +1,54 @@
-"""Keeps little of attending calls that are alike one that is kept whole.
+"""Keeps little of attending calls of which all was looked at while they ran.
 
 Holding what every layer attends with takes memory that the forward would have used again, and costs
-it more than all else that is done to observe it. So of a call that is alike an earlier one, every
-tensor is cut to the same few positions. What is left reads as one call on a short sequence.
+it more than all else that is done to observe it. So what reaches a call is told when it returns,
+value for value; then every tensor of it is cut to the same few positions. What is left reads as one
+call on a short sequence.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flashrt.host.discovery.attention.alike import alike, kind
+from flashrt.host.discovery.attention.reach import proven, some_of, write_down
 from flashrt.host.discovery.attention.seen import Seen
+from flashrt.host.discovery.projection import held
 
 if TYPE_CHECKING:
     from flashrt.host.discovery.attention.tap import Child, Site, SlotCall
 
 _SHORT = 32  # a call of so few positions is kept whole
-_POSITIONS = 8  # of another, spread evenly, the first and the last among them
 _SMALL = 1 << 16  # values; a table of angles has fewer
 
-
-def some_of(count: int) -> list[int]:
-    """The positions that are looked at where a call alike was looked at whole."""
-    few = count if count <= _SHORT else _POSITIONS
-    return [i * (count - 1) // max(1, few - 1) for i in range(few)]
+Shared = dict[int, tuple[Seen, torch.Tensor]]
 
 
 class Thinner:
-    """Cuts calls that are alike one that is kept whole."""
+    """Cuts calls of which all was told. One that raises where it is looked at is kept whole."""
 
     def __init__(self) -> None:
-        self._whole: set[Hashable] = set()
-        # what many calls are given stays one tensor
-        self._shared: dict[int, tuple[Seen, torch.Tensor]] = {}
+        self._shared: Shared = {}  # what many calls are given stays one tensor
 
     def site(self, site: Site) -> None:
-        """Cut a call that attended once, where one alike was kept, and say so in ``site.cut``."""
-        count = _positions(site)
-        if not count:
-            return
-        site.code = alike(site, 1)
-        key = site.code, _calls(site)
-        if key not in self._whole:
-            self._whole.add(key)
-            return
-        cut = _Cut(count, self._shared)
-        attended, call = site.attended[0], site.attended[0].call
-        try:
-            q, k, v = (cut.seen(one) for one in (attended.query, attended.key, attended.value))
-            again = replace(call, query=q.tensor, key=k.tensor, value=v.tensor)
-            out = cut(attended.output)
-            made = replace(attended, call=again, query=q, key=k, value=v, output=out)
-            children = [cut.child(child) for child in site.children]
-            slots = [cut.slot(slot) for slot in site.slots]
-            given, output = cut(site.given), cut(site.output)
-        except _UnclearError:
-            return
-        site.attended, site.children, site.slots = (made,), children, slots
-        site.given, site.output, site.cut = given, output, count
+        """Cut a call that attended once, where all was told, and say so in ``site.cut``."""
+        with suppress(Exception):  # a host's tensors may raise anything
+            count = _positions(site)
+            proofs = proven(site) if count and _left(site) else []
+            if proofs:
+                _cut(site, _Cut(count, self._shared))
+                site.cut = count
+                write_down(proofs, site)
 
     def around(self, site: Site) -> None:
         """Cut what a call was given, all attending calls in which were cut."""
-        try:
+        with suppress(Exception):
             site.given = _Cut(site.cut, self._shared)(site.given)
-        except _UnclearError:
-            return
 
 
 def _positions(site: Site) -> int:
@@ -77,28 +56,50 @@ def _positions(site: Site) -> int:
     if len(site.attended) != 1 or site.loose or site.inner:
         return 0
     attended = site.attended[0]
+    if attended.query.version < 0:  # writes are not counted
+        return 0
     call, count = attended.call, int(attended.query.tensor.shape[-2])
     if call.attn_mask is not None or call.objection() is not None or not attended.intact():
         return 0
     if count <= _SHORT or not count == call.key.shape[2] == call.value.shape[2]:
         return 0
-    seen = [one for child in site.children for one in (child.input, child.output)]
-    intact = all(one is None or one.intact() for one in seen)
-    return count if intact and not any(slot.written for slot in site.slots) else 0
+    if any(slot.written for slot in site.slots):
+        return 0
+    return count if all(map(_projects, site.children)) else 0
 
 
-def _calls(site: Site) -> Hashable:
-    """What a site called and attended with, by kind."""
+def _projects(child: Child) -> bool:
+    """Whether a child holds a matrix or hands on what it read, and nothing was written to it."""
+    read, made = child.input, child.output
+    if read is None or made is None or not (read.intact() and made.intact()):
+        return False
+    matrix = any(p.dim() == 2 for p in held(child.module).values())
+    return matrix or read.tensor is made.tensor
+
+
+def _left(site: Site) -> bool:
+    """Whether what was attended is what the one child called after that reads, as it is."""
     attended = site.attended[0]
-    call = attended.call
-    children = [
-        (site.relative(c), *(kind(one.tensor) if one else None for one in (c.input, c.output)))
-        for c in site.children
-    ]
-    slots = [(one.slot.name, one.slot.place, one.views, kind(one.output)) for one in site.slots]
-    flags = call.is_causal, call.dropout_p, call.scale, attended.after
-    arguments = kind(call.query), kind(call.key), kind(call.value), kind(site.output)
-    return flags, arguments, tuple(children), tuple(slots)
+    last = site.children[attended.after :]
+    read = last[0].input if len(last) == 1 else None
+    want = attended.output.transpose(1, 2).flatten(2)
+    whole = read is not None and read.tensor.numel() == want.numel()
+    return read is not None and whole and torch.equal(read.tensor.reshape(want.shape), want)
+
+
+def _cut(site: Site, cut: _Cut) -> None:
+    """Cut all that a call holds, or raise and leave it as it was."""
+    attended = site.attended[0]
+    q, k, v = (cut.seen(one) for one in (attended.query, attended.key, attended.value))
+    call = replace(attended.call, query=q.tensor, key=k.tensor, value=v.tensor)
+    out = cut(attended.output)
+    # what was told of memory that is let go is not told of what comes to lie there
+    made = replace(attended, call=call, query=q, key=k, value=v, output=out, turned={})
+    children = [cut.child(child) for child in site.children]
+    slots = [cut.slot(slot) for slot in site.slots]
+    given, output = cut(site.given), cut(site.output)
+    site.attended, site.children, site.slots = (made,), children, slots
+    site.given, site.output = given, output
 
 
 class _UnclearError(Exception):
@@ -108,7 +109,7 @@ class _UnclearError(Exception):
 class _Cut:
     """Cuts tensors to a few of ``count`` positions, each once: one tensor stays one."""
 
-    def __init__(self, count: int, shared: dict[int, tuple[Seen, torch.Tensor]]) -> None:
+    def __init__(self, count: int, shared: Shared) -> None:
         self._count = count
         self._at = some_of(count)
         self._shared = shared

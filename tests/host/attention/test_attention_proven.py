@@ -1,4 +1,4 @@
-"""Calls that are alike: one is looked at whole, and what only looks alike is told from it."""
+"""Calls are looked at whole while they run, and what differs at one position is told apart."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_one_call_that_does_more_is_told_from_those_beside_it(
     assert halves == [f"inner.{i}" for i in range(3) if i not in odd]
     for i, site in enumerate(tap.sites):
         (v,) = (c.output.tensor for c in site.children if c.module is hosts[i].x)
-        # the odd one is not alike, so nothing is told of all of it
+        # the odd one is none of it, so nothing is told of all of it
         assert reaches(site.attended[0], "value", v) is (i not in odd)
