@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,6 +61,10 @@ def discover(
             help="smollm2, tiny_gpt, tiny:NAME, transformers:FOLDER, transformers:ORG/NAME@COMMIT."
         ),
     ] = "smollm2",
+    binding: Annotated[
+        str | None,
+        typer.Option(help="Compare with this binding: a name, or a file (./mine.yaml)."),
+    ] = None,
     prove: Annotated[
         bool,
         typer.Option(
@@ -71,15 +75,22 @@ def discover(
     fmt: FormatOption = None,
 ) -> None:
     """List the seams of a host, what was refused and why, and what its binding proves."""
+    from flashrt.binding import load_binding
     from flashrt.host.discovery import discover as find
     from flashrt.host.observe import observe
     from flashrt_cli.output import ExitCode, Output, emit, finish, problem_of
     from flashrt_cli.progress import reporting
-    from flashrt_runtime.reason import Because, Reason
+    from flashrt_runtime.reason import Because, Reason, Refusal
 
+    if binding is not None:
+        load_binding(binding)  # refused before a host is loaded
     with reporting() as tell:
         tell("load", note=host)
         observed = observe(host, cache)
+        observed = replace(observed, binding_name=binding or observed.binding_name)
+        if prove and observed.binding_name is None:
+            what = "there is no binding for this host, so nothing to prove"
+            raise Refusal(Reason.BINDING, what, subject=host, do="give --binding NAME or FILE")
         tell("discover", note="one forward, observed")
         found = find(observed.model, observed.forward)
         bound = None
@@ -87,6 +98,8 @@ def discover(
             tell("prove" if prove else "resolve", note=f"the binding {observed.binding_name}")
             bound = _bound(observed, found, prove)
     lines = [f"{len(found.seams)} seams, {len(found.refusals)} refused"]
+    if bound is None:
+        lines.append("no binding is packaged for this host; --binding FILE compares one of yours")
     tables = [_seams(found.seams), _refused(found)]
     problems: list[Because] = []
     warnings = list(found.notes)

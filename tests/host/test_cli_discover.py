@@ -42,3 +42,26 @@ def test_a_host_that_is_not_there_is_refused(
 ) -> None:
     assert run(["discover", "--host", f"transformers:{tmp_path / 'absent'}"]) == 2
     assert "HOST" in capsys.readouterr().err
+
+
+def test_a_binding_of_ones_own_is_compared_and_proven(
+    host_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "smollm2.yaml"
+    mine.write_text(Path("bindings/smollm2.yaml").read_text())
+    host = ["discover", "--host", f"transformers:{host_folder}"]
+    run([*host, "--binding", str(mine), "--prove", "--format", "json"])
+    bound = json.loads(capsys.readouterr().out)["bound"]
+    assert bound["name"] == "smollm2"
+    assert bound["seams"] > 0
+    assert all(proof["ok"] or proof["unseen"] for proof in bound["proofs"])
+    assert run([*host, "--binding", str(tmp_path / "absent.yaml")]) == 2
+    assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_nothing_to_prove_is_said(host_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = ["discover", "--host", f"transformers:{host_folder}"]
+    assert run(host) == 0
+    assert "no binding is packaged for this host" in capsys.readouterr().out
+    assert run([*host, "--prove"]) == 2
+    assert "nothing to prove" in capsys.readouterr().err
