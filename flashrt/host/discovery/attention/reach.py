@@ -81,7 +81,6 @@ class _Asked(NamedTuple):
     to: torch.Tensor
     tables: Tables | None
     memory: Hashable
-    child: str
     depth: int
 
     @property
@@ -90,9 +89,9 @@ class _Asked(NamedTuple):
         x = self.source
         return self.role, self.at, x.shape, self.to.shape, x.dtype, x.device, self.memory
 
-    def say(self, what: str) -> None:
-        """Write down that it is so."""
-        self.attended.turned[Said(what, self.role, id(self.source), self.memory)] = True
+    def seen(self) -> None:
+        """Write down that it is so at a few positions."""
+        self.attended.turned[Said("seen", self.role, id(self.source), self.memory)] = True
 
 
 def look(sites: Sequence[Site]) -> None:
@@ -164,18 +163,18 @@ def _asked(site: Site, attended: Attended) -> Iterator[_Asked]:
         for child in frame.children[: attended.after] if frame is site else frame.children:
             if child.output is None:
                 continue
-            source, path = child.output.tensor, frame.relative(child)
+            source = child.output.tensor
             for role, to in arguments:
                 at = _positions(source.shape, to.shape, role != "query")
                 if at is None or source.dtype != to.dtype or source.device != to.device:
                     continue
                 found.add(role)
                 if role == "value":
-                    yield _Asked(site, attended, role, source, at, to, None, None, path, depth)
+                    yield _Asked(site, attended, role, source, at, to, None, None, depth)
                     continue
                 for by, where in tables:
                     if _fits(by, source, at):
-                        yield _Asked(site, attended, role, source, at, to, by, where, path, depth)
+                        yield _Asked(site, attended, role, source, at, to, by, where, depth)
         if len(found) == len(ROLES):
             return
 
@@ -252,7 +251,7 @@ def _tell(kinds: Mapping[Hashable, Sequence[_Asked]]) -> None:
         both = torch.cat([flags for flags, _ in parts]).tolist()
         for one, holds in zip(every, both, strict=True):
             if holds:
-                one.say("seen")
+                one.seen()
 
 
 def _compared(same: Sequence[_Asked], few: _Few) -> torch.Tensor:

@@ -23,7 +23,6 @@ from flashrt.host.discovery.projection import held
 if TYPE_CHECKING:
     from flashrt.host.discovery.attention.tap import Child, Site, SlotCall
 
-_SHORT = 32  # a call of so few positions is kept whole
 _SMALL = 1 << 16  # values; a table of angles has fewer
 
 Shared = dict[int, tuple[Seen, torch.Tensor]]
@@ -61,7 +60,7 @@ def _positions(site: Site) -> int:
     call, count = attended.call, int(attended.query.tensor.shape[-2])
     if call.attn_mask is not None or call.objection() is not None or not attended.intact():
         return 0
-    if count <= _SHORT or not count == call.key.shape[2] == call.value.shape[2]:
+    if len(some_of(count)) == count or not count == call.key.shape[2] == call.value.shape[2]:
         return 0
     if any(slot.written for slot in site.slots):
         return 0
