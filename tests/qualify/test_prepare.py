@@ -90,7 +90,7 @@ def test_too_little_text_is_refused_before_anything_is_measured(ready, tmp_path,
     with pytest.raises(Refusal) as caught:
         ready(STATIC, frames=f"text:{folder}")
     assert caught.value.reason is Reason.EMPTY_CORPUS
-    assert told == ["load", "frames"]
+    assert told == ["frames", "load"]
 
 
 def test_a_discovered_host_has_a_plain_decode_pipeline_and_an_identity_of_its_own(prepared):
