@@ -83,7 +83,8 @@ class View:
 
     def module(self, path: str) -> torch.nn.Module:
         """The module at a path. ``AttributeError`` where there is none."""
-        return self._modules.get(path) or self.model.get_submodule(path)
+        found = self._modules.get(path)
+        return self.model.get_submodule(path) if found is None else found
 
     @cached_property
     def _modules(self) -> dict[str, torch.nn.Module]:
